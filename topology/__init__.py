@@ -19,6 +19,7 @@ from hierring.topology.probe import (
     needs_named_round,
     readable,
 )
+from hierring.topology.topology import Node, Topology
 
 __all__ = [
     "Cache",
@@ -26,9 +27,11 @@ __all__ = [
     "Gpu",
     "Hardware",
     "Nic",
+    "Node",
     "NumaNode",
     "Probe",
     "ProbeToken",
+    "Topology",
     "candidates",
     "join_tables",
     "local_facts",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hierring.environment import usable_cpus
 from hierring.topology.hardware import Hardware, local_hardware
 from hierring.topology.sysfs import read_text
 
@@ -28,6 +29,7 @@ class Facts:
         shm_nbytes, shm_free_nbytes: its size and what was free when the rank looked.
         pid_namespace: inode of the pid namespace, 0 where it is hidden.
         cpus: the CPUs this rank may run on, ascending.
+        usable_cpus: how many of them are worth a thread, see `usable_cpus` in hierring.environment.
         mpi_node: the lowest rank that MPI's own shared-memory split put on this rank's node, or
             None where nobody asked MPI.
     """
@@ -42,6 +44,7 @@ class Facts:
     pid_namespace: int
     uid: int
     cpus: tuple[int, ...]
+    usable_cpus: int
     hardware: Hardware
     mpi_node: int | None = None
 
@@ -57,10 +60,12 @@ def local_facts(
     Args:
         rank: what to call this rank.
         root: where /proc, /sys and /dev are; a test points it at a recorded tree.
-        environ: where SLURM_TOPOLOGY_ADDR is looked for.
+        environ: where SLURM's variables are looked for.
         mpi_node: passed through, see Facts.
     """
     root = Path(root)
+    hardware = local_hardware(root, environ)
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
     shm_device, shm_nbytes, shm_free_nbytes = _shared_memory(root / "dev/shm")
     return Facts(
         rank=rank,
@@ -72,8 +77,9 @@ def local_facts(
         shm_free_nbytes=shm_free_nbytes,
         pid_namespace=_inode(root / "proc/self/ns/pid"),
         uid=os.geteuid(),
-        cpus=tuple(sorted(os.sched_getaffinity(0))),
-        hardware=local_hardware(root, environ),
+        cpus=cpus,
+        usable_cpus=usable_cpus(cpus, hardware.cpu_quota, environ),
+        hardware=hardware,
         mpi_node=mpi_node,
     )
 

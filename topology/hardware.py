@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hierring.topology.devices import Gpu, Nic, gpus, nics
-from hierring.topology.sysfs import format_cpus, listdir, parse_cpus, read_int, read_text
+from hierring.topology.sysfs import format_ranges, listdir, parse_ranges, read_int, read_text
 
 __all__ = ["Cache", "Hardware", "NumaNode", "local_hardware", "switch_path"]
 
@@ -69,7 +69,7 @@ def local_hardware(root: Path, environ: Mapping[str, str]) -> Hardware:
     cpus = _online_cpus(root)
     num_cores, num_sockets = _cores_and_sockets(root, cpus)
     return Hardware(
-        cpus=format_cpus(cpus),
+        cpus=format_ranges(cpus),
         num_cores=num_cores,
         num_sockets=num_sockets,
         memory_nbytes=_meminfo(root / "proc/meminfo"),
@@ -99,7 +99,7 @@ def switch_path(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _online_cpus(root: Path) -> tuple[int, ...]:
     system = root / "sys/devices/system/cpu"
-    online = parse_cpus(read_text(system / "online"))
+    online = parse_ranges(read_text(system / "online"))
     return online or tuple(
         sorted(int(n[3:]) for n in listdir(system) if n[:3] == "cpu" and n[3:].isdigit())
     )
@@ -115,7 +115,7 @@ def _cores_and_sockets(root: Path, cpus: tuple[int, ...]) -> tuple[int, int]:
         sockets.add(read_int(system / f"cpu{cpu}/topology/physical_package_id"))
         if cpu in seen:
             continue
-        siblings = parse_cpus(read_text(system / f"cpu{cpu}/topology/thread_siblings_list"))
+        siblings = parse_ranges(read_text(system / f"cpu{cpu}/topology/thread_siblings_list"))
         if siblings:
             num_cores += 1
             seen.update(siblings)
@@ -128,7 +128,7 @@ def _numa_nodes(root: Path) -> tuple[NumaNode, ...]:
     return tuple(
         NumaNode(
             number,
-            format_cpus(parse_cpus(read_text(system / f"node{number}/cpulist"))),
+            format_ranges(parse_ranges(read_text(system / f"node{number}/cpulist"))),
             _meminfo(system / f"node{number}/meminfo"),
             _distances(system / f"node{number}/distance"),
         )
@@ -160,7 +160,7 @@ def _caches(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
             if not index.startswith("index") or cpu in covered.setdefault(index, set()):
                 continue
             entry = directory / index
-            shared = parse_cpus(read_text(entry / "shared_cpu_list")) or (cpu,)
+            shared = parse_ranges(read_text(entry / "shared_cpu_list")) or (cpu,)
             covered[index].update(shared)
             key = (
                 read_int(entry / "level", 0),
@@ -170,7 +170,7 @@ def _caches(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
             )
             groups.setdefault(key, []).append(shared)
     return tuple(
-        Cache(*key, groups=tuple(format_cpus(shared) for shared in sorted(groups[key])))
+        Cache(*key, groups=tuple(format_ranges(shared) for shared in sorted(groups[key])))
         for key in sorted(groups)
     )
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["format_cpus", "listdir", "parse_cpus", "read_int", "read_text"]
+__all__ = ["format_ranges", "listdir", "parse_ranges", "read_int", "read_text"]
 
 _MAX_NBYTES = 65536  # the longest file read here is a cpulist; sysfs itself ends at one page
 
@@ -45,7 +45,7 @@ def listdir(path: Path) -> list[str]:
         return []
 
 
-def parse_cpus(text: str) -> tuple[int, ...]:
+def parse_ranges(text: str) -> tuple[int, ...]:
     """The numbers of a kernel cpulist such as "0-3,8", ascending; malformed parts are left out."""
     found: set[int] = set()
     for part in text.replace("\n", "").split(","):
@@ -60,12 +60,12 @@ def parse_cpus(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def format_cpus(cpus: Iterable[int]) -> str:
-    """The kernel's way to write a set of numbers: "0-3,8"."""
+def format_ranges(numbers: Iterable[int]) -> str:
+    """A set of numbers in the kernel's manner: "0-3,8"."""
     runs: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if runs and cpu == runs[-1][1] + 1:
-            runs[-1][1] = cpu
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            runs.append([cpu, cpu])
+            runs.append([number, number])
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
