@@ -1,0 +1,195 @@
+"""Run tests/mpi under mpiexec on every layout and every MPI given, and add the results up.
+
+    python tests/run_spmd.py                                  # all layouts, the MPI of this Python
+    python tests/run_spmd.py --python .venv/bin/python --python .venv-openmpi/bin/python
+    python tests/run_spmd.py --layouts 2x2 3,1 -- -k allreduce -x
+
+A layout is a number of ranks on one node, or a value of HIERRING_SIMULATE_NODES. Each job has a
+time limit, after which its whole family of processes is ended. Exit code 0 means that every job
+passed and that every test ran on some layout of each MPI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+# name -> (ranks, HIERRING_SIMULATE_NODES); odd, uneven and interleaved ones break other assumptions
+LAYOUTS: dict[str, tuple[int, str | None]] = {
+    "1": (1, None),
+    "2": (2, None),
+    "3": (3, None),
+    "4": (4, None),
+    "2x2": (4, "2x2"),
+    "3,1": (4, "3,1"),
+    "1,1,2": (4, "1,1,2"),
+    "cyclic:2": (4, "cyclic:2"),
+    "2,2,1": (5, "2,2,1"),
+}
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "deselected")
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """An MPI library's mpiexec, found beside the Python that uses it."""
+
+    name: str
+    python: Path
+    mpiexec: Path
+    options: tuple[str, ...]
+
+    @classmethod
+    def beside(cls, python: Path) -> Launcher:
+        """Find the launcher in the virtual environment of this Python, else on PATH."""
+        own = python.parent / "mpiexec"
+        mpiexec = str(own) if own.exists() else "mpiexec"
+        version = subprocess.run(
+            [mpiexec, "--version"], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        if "HYDRA" in version:
+            return cls("mpich", python, Path(mpiexec), ())
+        # More ranks than cores is normal here; root is normal in a container.
+        options = "--allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
+        return cls("openmpi", python, Path(mpiexec), tuple(options.split()))
+
+
+@dataclass
+class Result:
+    """What one job came to; `lists` has the names of the tests by outcome."""
+
+    mpi: str
+    layout: str
+    seconds: float = 0.0
+    trouble: str = ""
+    lists: dict[str, list[str]] = field(default_factory=dict)
+
+    def count(self, outcome: str) -> int:
+        """Return how many tests had this outcome."""
+        return len(self.lists.get(outcome, []))
+
+    @property
+    def failed(self) -> int:
+        """Count failures; a job that died without a result is one."""
+        return self.count("failed") + self.count("error") or int(bool(self.trouble))
+
+
+def end_family(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher and all it started: first asking it, since it knows how, then by force."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(family, timeout=5)
+        for member in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def environment(nodes: str | None) -> dict[str, str]:
+    """Make the environment of a job: no setting of the caller's shell, one thread per rank."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HIERRING_") or "_TEST_" in k}
+    env.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0")
+    if nodes is not None:
+        env["HIERRING_SIMULATE_NODES"] = nodes
+    return env
+
+
+def run(launcher: Launcher, layout: str, timeout_s: float, arguments: list[str]) -> Result:
+    """Run the tests once; never raises for what the job does."""
+    size, nodes = LAYOUTS.get(layout) or (int(layout), None)
+    result = Result(launcher.name, layout)
+    print(f"\n==== {launcher.name}, layout {layout}, {size} ranks", flush=True)
+    with tempfile.TemporaryDirectory(prefix="hierring-spmd-") as scratch:
+        results = Path(scratch) / "results.json"
+        command = [
+            *(str(launcher.mpiexec), *launcher.options, "-n", str(size), str(launcher.python)),
+            *("-P", "-m", "pytest", "-p", "no:cacheprovider", "--color=no"),
+            f"--spmd-results={results}",
+            *(arguments if any("tests/mpi" in a for a in arguments) else [*arguments, "tests/mpi"]),
+        ]
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(nodes),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout=timeout_s)
+            result.trouble = "" if code == 0 else f"exit code {code}"
+        except subprocess.TimeoutExpired:
+            result.trouble = f"not done after {timeout_s:.0f} s"
+        finally:
+            end_family(process)
+        result.seconds = time.monotonic() - started
+        if results.exists():
+            result.lists = json.loads(results.read_text(encoding="utf-8"))
+        elif not result.trouble:
+            result.trouble = "no results"
+    return result
+
+
+def never_ran(results: list[Result]) -> dict[str, set[str]]:
+    """Name the tests, by MPI, that every layout left out: nothing would make them fail."""
+    missing = {}
+    for mpi in sorted({result.mpi for result in results}):
+        lists = [result.lists for result in results if result.mpi == mpi]
+        left_out = {name for one in lists for name in one.get("deselected", [])}
+        ran = {name for one in lists for key in OUTCOMES[:5] for name in one.get(key, [])}
+        if left_out - ran:
+            missing[mpi] = left_out - ran
+    return missing
+
+
+def report(results: list[Result]) -> None:
+    """Print the table, and what was in trouble."""
+    print(f"\n{'MPI':8} {'layout':9}" + "".join(f"{name:>11}" for name in OUTCOMES) + "   seconds")
+    for result in results:
+        counts = "".join(f"{result.count(name):11}" for name in OUTCOMES)
+        print(f"{result.mpi:8} {result.layout:9}{counts}{result.seconds:10.1f}  {result.trouble}")
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", action="append", type=Path, help="a Python of one MPI")
+    parser.add_argument("--layouts", nargs="+", default=list(LAYOUTS), metavar="LAYOUT")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one job")
+    parser.add_argument("arguments", nargs="*", help="for pytest, after --")
+    options = parser.parse_args()
+    # Absolute, but not resolved: a virtual environment's Python is a link.
+    pythons = [Path(os.path.abspath(p)) for p in options.python or [Path(sys.executable)]]
+    launchers = [Launcher.beside(python) for python in pythons]
+    results = [
+        run(launcher, layout, options.timeout, options.arguments)
+        for launcher in launchers
+        for layout in options.layouts
+    ]
+    report(results)
+    whole = set(options.layouts) >= set(LAYOUTS) and not options.arguments
+    missing = never_ran(results) if whole else {}
+    for mpi, names in missing.items():
+        print(f"{mpi}: no layout runs {', '.join(sorted(names))}")
+    passed = sum(result.count("passed") for result in results)
+    failed = sum(result.failed for result in results) + sum(map(len, missing.values()))
+    print(f"\n{passed} passed, {failed} failed", flush=True)
+    return 1 if failed or any(result.trouble for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
