@@ -95,10 +95,8 @@ def _seconds(name: str, value: object) -> float:
 
 
 def _algorithm(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise refuse(name, value, RANGE_FORMS)
-    parse_algorithm(value)
-    return value
+    parse_algorithm(value, name)
+    return str(value)
 
 
 def _nodes(name: str, value: object) -> str | None:
@@ -106,7 +104,7 @@ def _nodes(name: str, value: object) -> str | None:
         return None
     if not isinstance(value, str):
         raise refuse(name, value, NODE_FORMS)
-    parse_node_text(value)
+    parse_node_text(value, name)
     return value
 
 
@@ -177,7 +175,7 @@ class Config:
     )
     check_launcher: bool = _field(True, _flag, "compare the launcher's variables with MPI at init")
 
-    def __new__(cls, **values: object) -> Config:  # noqa: D102, PYI034 - Self is of Python 3.11
+    def __new__(cls, **values: object) -> Config:  # noqa: PYI034 - Self is of Python 3.11
         # The generated __init__ would answer a misspelt name with a bare TypeError.
         _known(values)
         return super().__new__(cls)

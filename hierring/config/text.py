@@ -67,8 +67,7 @@ def parse_seconds(value: object, name: str = "timeout") -> float:
     return seconds
 
 
-@functools.lru_cache(maxsize=64)
-def parse_algorithm(text: str) -> tuple[tuple[int, str], ...]:
+def parse_algorithm(text: object, setting: str = "algorithm") -> tuple[tuple[int, str], ...]:
     """Return the rule an `algorithm` text stands for, as ascending (first nbytes, name).
 
     Ranges are half-open, `tree:0-4K` holds 0 to 4095 bytes; together they must run from 0 to max
@@ -77,6 +76,13 @@ def parse_algorithm(text: str) -> tuple[tuple[int, str], ...]:
     Raises:
         ConfigurationError: an unknown name, a malformed range, a gap or an overlap.
     """
+    if not isinstance(text, str):
+        raise refuse(setting, text, RANGE_FORMS)
+    return _parse_ranges(text, setting)
+
+
+@functools.lru_cache(maxsize=64)
+def _parse_ranges(text: str, setting: str) -> tuple[tuple[int, str], ...]:
     if text in ALGORITHMS:
         return ((0, text),)
     rule: list[tuple[int, str]] = []
@@ -85,21 +91,21 @@ def parse_algorithm(text: str) -> tuple[tuple[int, str], ...]:
         name, colon, span = (word.strip() for word in part.partition(":"))
         low, dash, high = (word.strip() for word in span.partition("-"))
         if name not in ALGORITHMS or not colon or not dash:
-            raise refuse("algorithm", text, RANGE_FORMS)
-        first = parse_size(low, "algorithm range start")
-        last = None if high == "max" else parse_size(high, "algorithm range end")
+            raise refuse(setting, text, RANGE_FORMS)
+        first = parse_size(low, f"{setting} range start")
+        last = None if high == "max" else parse_size(high, f"{setting} range end")
         if border is None or first != border or (last is not None and last <= first):
             raise refuse(
-                "algorithm", text, "ranges that follow each other from 0 to max without a gap"
+                setting, text, "ranges that follow each other from 0 to max, without a gap"
             )
         rule.append((first, name))
         border = last
     if border is not None:
-        raise refuse("algorithm", text, 'ranges whose last one ends in "max"')
+        raise refuse(setting, text, 'ranges whose last one ends in "max"')
     return tuple(rule)
 
 
-def algorithm_for(text: str, nbytes: int) -> str:
+def algorithm_for(text: object, nbytes: int) -> str:
     """Return the algorithm name that the rule `text` gives to a tensor of `nbytes`."""
     rule = parse_algorithm(text)
     chosen = rule[0][1]
@@ -136,7 +142,7 @@ def parse_nodes(text: str, size: int) -> list[int]:
     return [node for node, count in enumerate(counts) for _ in range(count)]
 
 
-def parse_node_text(text: str) -> tuple[int, list[int]]:
+def parse_node_text(text: str, setting: str = "simulate_nodes") -> tuple[int, list[int]]:
     """(nodes dealt to, []) for "cyclic:2", else (0, ranks of each node)."""
     compact = text.replace(" ", "")
     if match := re.fullmatch(r"cyclic:(\d{1,6})", compact):
@@ -146,9 +152,9 @@ def parse_node_text(text: str) -> tuple[int, list[int]]:
     elif re.fullmatch(r"\d{1,6}(,\d{1,6})*", compact):
         cyclic, counts = 0, [int(count) for count in compact.split(",")]
     else:
-        raise refuse("simulate_nodes", text, NODE_FORMS)
+        raise refuse(setting, text, NODE_FORMS)
     if not counts or min(counts) < 1:
-        raise refuse("simulate_nodes", text, f"{NODE_FORMS}, with counts of at least 1")
+        raise refuse(setting, text, f"{NODE_FORMS}, with counts of at least 1")
     return cyclic, [] if cyclic else counts
 
 
