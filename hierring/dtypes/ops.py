@@ -136,7 +136,7 @@ def check_op(reduce_op: ReduceOp, dtype: DType) -> None:
         )
 
 
-def check_scale(scale: float | None, reduce_op: ReduceOp, dtype: DType) -> float:
+def check_scale(scale: object, reduce_op: ReduceOp, dtype: DType) -> float:
     """Return the factor on this rank's contribution, 1.0 where none is given.
 
     Any float is fine, infinities and NaN included.
@@ -148,7 +148,9 @@ def check_scale(scale: float | None, reduce_op: ReduceOp, dtype: DType) -> float
     if scale is None:
         return 1.0
     try:
-        factor = float(scale)
+        if isinstance(scale, str):  # which float() would parse
+            raise TypeError
+        factor = float(scale)  # type: ignore[arg-type]  # anything with __float__
     except (TypeError, ValueError, OverflowError):
         raise ConfigurationError(f"scale={scale!r} is not valid: give a real number") from None
     if reduce_op.op is not Op.SUM:

@@ -40,7 +40,9 @@ class DType(enum.IntEnum):
 _ITEMSIZE = (8, 4, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16)
 
 # bfloat16 is no NumPy dtype of its own; see `from_numpy`.
-_FROM_NUMPY = {np.dtype(str(dtype)): dtype for dtype in DType if dtype is not DType.BFLOAT16}
+_FROM_NUMPY: dict[np.dtype[Any], DType] = {
+    np.dtype(str(dtype)): dtype for dtype in DType if dtype is not DType.BFLOAT16
+}
 _TO_NUMPY = {dtype: numpy_dtype for numpy_dtype, dtype in _FROM_NUMPY.items()}
 _FROM_TORCH: dict[object, DType] = {}  # filled once torch is seen, see `from_torch`
 
@@ -79,6 +81,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
     if not dtype.isnative:
         remedy = "convert it to native byte order with x.astype(x.dtype.newbyteorder('='))"
     elif dtype.name == "bfloat16":  # by name: importing ml_dtypes for this would cost everyone
+        _FROM_NUMPY[dtype] = DType.BFLOAT16
         return DType.BFLOAT16
     elif dtype.kind == "O":
         remedy = "convert it to a numeric dtype with x.astype(...)"
