@@ -107,15 +107,15 @@ def _online_cpus(root: Path) -> tuple[int, ...]:
 
 def _cores_and_sockets(root: Path, cpus: tuple[int, ...]) -> tuple[int, int]:
     """Counts distinct sibling sets and packages; 0 for what is hidden."""
-    system = root / "sys/devices/system/cpu"
     num_cores = 0
     seen: set[int] = set()
     sockets: set[int] = set()
     for cpu in cpus:
-        sockets.add(read_int(system / f"cpu{cpu}/topology/physical_package_id"))
+        directory = f"{root}/sys/devices/system/cpu/cpu{cpu}/topology"
+        sockets.add(read_int(f"{directory}/physical_package_id"))
         if cpu in seen:
             continue
-        siblings = parse_ranges(read_text(system / f"cpu{cpu}/topology/thread_siblings_list"))
+        siblings = parse_ranges(read_text(f"{directory}/thread_siblings_list"))
         if siblings:
             num_cores += 1
             seen.update(siblings)
@@ -151,22 +151,26 @@ def _meminfo(path: Path) -> int:
 
 
 def _caches(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
-    """Visits each cache once: CPUs already covered by a cache of the same index are skipped."""
+    """Visits each cache once: CPUs already covered by a cache of the same index are skipped.
+
+    Hundreds of CPUs make thousands of files, so their paths are plain text: Path costs as much as
+    the reading.
+    """
     groups: dict[tuple[int, str, int, int], list[tuple[int, ...]]] = {}
     covered: dict[str, set[int]] = {}
     for cpu in cpus:
-        directory = root / f"sys/devices/system/cpu/cpu{cpu}/cache"
+        directory = f"{root}/sys/devices/system/cpu/cpu{cpu}/cache"
         for index in listdir(directory):
             if not index.startswith("index") or cpu in covered.setdefault(index, set()):
                 continue
-            entry = directory / index
-            shared = parse_ranges(read_text(entry / "shared_cpu_list")) or (cpu,)
+            entry = f"{directory}/{index}"
+            shared = parse_ranges(read_text(f"{entry}/shared_cpu_list")) or (cpu,)
             covered[index].update(shared)
             key = (
-                read_int(entry / "level", 0),
-                read_text(entry / "type").lower(),
-                _cache_nbytes(read_text(entry / "size")),
-                read_int(entry / "coherency_line_size", 0),
+                read_int(f"{entry}/level", 0),
+                read_text(f"{entry}/type").lower(),
+                _cache_nbytes(read_text(f"{entry}/size")),
+                read_int(f"{entry}/coherency_line_size", 0),
             )
             groups.setdefault(key, []).append(shared)
     return tuple(

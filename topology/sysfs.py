@@ -15,7 +15,7 @@ __all__ = ["format_ranges", "listdir", "parse_ranges", "read_int", "read_text"]
 _MAX_NBYTES = 65536  # the longest file read here is a cpulist; sysfs itself ends at one page
 
 
-def read_text(path: Path, default: str = "") -> str:
+def read_text(path: str | Path, default: str = "") -> str:
     """The stripped content of a small file, or `default`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -29,7 +29,7 @@ def read_text(path: Path, default: str = "") -> str:
         os.close(descriptor)
 
 
-def read_int(path: Path, default: int = -1) -> int:
+def read_int(path: str | Path, default: int = -1) -> int:
     """The content of a small file as a decimal number, or `default`."""
     try:
         return int(read_text(path))
@@ -37,10 +37,11 @@ def read_int(path: Path, default: int = -1) -> int:
         return default
 
 
-def listdir(path: Path) -> list[str]:
+def listdir(path: str | Path) -> list[str]:
     """The sorted names in a directory; empty where it cannot be read."""
     try:
-        return sorted(entry.name for entry in path.iterdir())
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries)
     except OSError:
         return []
 
