@@ -60,7 +60,7 @@ def _hash(rank: int, count: int, salt: int = 0) -> Array:
 def exact_input(dtype: str, op: str, rank: int, size: int, count: int, salt: int = 0) -> Array:
     """Return the input of one rank, chosen so that every order of reduction gives an exact result.
 
-    bfloat16 values are returned as float32.
+    A shorter input is the beginning of a longer one. bfloat16 values are returned as float32.
     """
     carrier = "float32" if dtype == "bfloat16" else dtype
     word = _hash(rank, count, salt)
@@ -72,8 +72,9 @@ def exact_input(dtype: str, op: str, rank: int, size: int, count: int, salt: int
         return np.asarray((word | np.uint64(op == "prod")).astype(carrier))
     if op == "prod":
         return _exact_factors(dtype, word).astype(carrier)
-    parts = [_exact_numbers(dtype, op, rank, size, count, salt + part) for part in (0, 1)]
-    values = parts[0] + 1j * parts[1] if dtype in COMPLEX else parts[0]
+    values = _exact_numbers(dtype, op, rank, size, count, salt)
+    if dtype in COMPLEX:
+        values = values + 1j * _exact_numbers(dtype, op, rank, size, count, salt + 1)
     return np.asarray(values.astype(carrier))
 
 
@@ -99,7 +100,7 @@ def general_input(dtype: str, rank: int, count: int, seed: int = 0) -> Array:
     rng = np.random.default_rng([seed, rank])
     values = rng.standard_normal(count) * 2.0 ** rng.integers(-6, 6, count)
     if dtype in COMPLEX:
-        return (values + 1j * rng.standard_normal(count)).astype(dtype)
+        return np.asarray((values + 1j * rng.standard_normal(count)).astype(dtype))
     if dtype == "bfloat16":
         return round_to_bfloat16(values.astype(np.float32))
     return np.asarray(values.astype(dtype))
