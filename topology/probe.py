@@ -18,6 +18,7 @@ see `needs_name`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -75,7 +76,6 @@ class Probe:
         self._directory = directory
         self._nonce = secrets.token_bytes(_NONCE_NBYTES)
         self._descriptor = -1
-        self._device = -1  # of `directory` as this rank sees it
         self._name = ""
         self.token = self._make(named)
 
@@ -101,18 +101,20 @@ class Probe:
         """Whether this rank can map the peer's file, in the very /dev/shm it uses itself.
 
         With one pid namespace for all, /proc/PID/fd opens files of mounts this rank does not have:
-        two "hosts" made of mount namespaces would seem one. So the file must lie on this rank's own
-        device.
+        two "hosts" made of mount namespaces would seem one. So the file must lie on the same
+        device as this rank's own.
         """
         if not token.path or self._descriptor < 0:
             return False
+        if token == self.token:  # opening and closing it would drop the lock of a named file
+            return True
         try:
             # Looked at before it is opened: in another pid namespace the path may name a stranger's
             # device or FIFO, and opening those has effects.
             found = Path(token.path).stat()
             if not stat.S_ISREG(found.st_mode) or found.st_size != _NONCE_NBYTES:
                 return False
-            if found.st_dev != self._device:
+            if found.st_dev != os.fstat(self._descriptor).st_dev:
                 return False
             # For writing too: the segment will be.
             flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
@@ -140,7 +142,6 @@ class Probe:
     def _make(self, named: bool) -> ProbeToken:
         """Creates the file, unnamed if that works; a token with the reason if nothing does."""
         try:
-            self._device = Path(self._directory).stat().st_dev
             path = "" if named else self._open_unnamed()
             if not path:
                 named = True
@@ -171,20 +172,26 @@ class Probe:
         return path
 
     def _open_named(self) -> str:
-        """Create a random name exclusively; locked, so that a sweep leaves it alone."""
+        """Create a random name exclusively, named and locked like a segment's file.
+
+        So whatever a killed rank leaves behind is swept with the segments, and nothing of a rank
+        that lives: a sweep that comes between creation and lock either refuses the lock or unlinks
+        the file, and another name is tried.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        for attempt in range(_NAME_ATTEMPTS):
-            name = f"{self._directory}/hierring-probe-{secrets.token_hex(8)}"
+        for _ in range(_NAME_ATTEMPTS):
+            name = Path(self._directory, f"hierring-{secrets.token_hex(8)}")
             try:
                 self._descriptor = os.open(name, flags, 0o600)
             except FileExistsError:
-                if attempt == _NAME_ATTEMPTS - 1:
-                    raise
                 continue
-            self._name = name
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        return self._name
+            self._name = str(name)
+            with contextlib.suppress(BlockingIOError, PermissionError, FileNotFoundError):
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(name.lstat(), os.fstat(self._descriptor)):
+                    return self._name
+            self.close()
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._directory)
 
 
 def candidates(facts: Sequence[Facts], rank: int) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ def server() -> dict[str, str]:
         files |= cpu_files(cpu, threads, socket, caches)
     for node in range(4):
         files |= {
-            f"{NUMA}/node{node}/cpulist": f"{2 * node}-{2 * node + 1},{2 * node + 8}-{2 * node + 9}",
+            f"{NUMA}/node{node}/cpulist": format_ranges(2 * node + c for c in (0, 1, 8, 9)),
             f"{NUMA}/node{node}/distance": " ".join("10" if n == node else "21" for n in range(4)),
             f"{NUMA}/node{node}/meminfo": f"Node {node} MemTotal: 16777216 kB",
         }
