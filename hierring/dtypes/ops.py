@@ -83,10 +83,11 @@ def _parse_torch_op(op: object) -> ReduceOp | None:
     torch_op: Any = getattr(distributed, "ReduceOp", None)
     if torch_op is None:
         return None
-    # ReduceOp.SUM is a plain enum value, ReduceOp(ReduceOp.SUM) an object around one.
-    value = op.op if isinstance(op, torch_op) else op
-    if not isinstance(value, torch_op.RedOpType):
+    # ReduceOp.SUM is a plain enum value, ReduceOp(ReduceOp.SUM) an object around one; to isinstance
+    # both are a ReduceOp.
+    if not isinstance(op, torch_op):
         return None
+    value: Any = getattr(op, "op", op)
     known = _FOREIGN_OPS.get(value.name)
     if known is None:
         raise ConfigurationError(
