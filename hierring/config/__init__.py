@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 ENV_PREFIX = "HIERRING_"
+# Variables of the build and the tests, which may well be set where a program runs.
+_NO_SETTINGS = ("TEST_", "NATIVE_TESTS", "SANITIZE", "WERROR")
 WIRE_DTYPES = ("float32", "bfloat16", "float16")
 
 _TRUE = ("1", "true", "yes", "on")
@@ -194,15 +196,15 @@ class Config:
         """
         values: dict[str, object] = {}
         for variable in sorted(environ):
-            if variable.startswith(ENV_PREFIX):
-                name = variable[len(ENV_PREFIX) :].lower()
-                field = cls.__dataclass_fields__.get(name)
-                if field is None or variable != variable.upper():
-                    raise ConfigurationError(
-                        f"unknown variable {variable}: known are {_variables()}"
-                    )
-                if environ[variable].strip():
-                    values[name] = field.metadata["convert"](variable, environ[variable].strip())
+            suffix = variable[len(ENV_PREFIX) :]
+            if not variable.startswith(ENV_PREFIX) or suffix.startswith(_NO_SETTINGS):
+                continue
+            name, text = suffix.lower(), environ[variable].strip()
+            field = cls.__dataclass_fields__.get(name)
+            if field is None or suffix != suffix.upper():
+                raise ConfigurationError(f"unknown variable {variable}: known are {_variables()}")
+            if text:
+                values[name] = field.metadata["convert"](variable, text)
         _known(overrides)
         return cls(**{**values, **overrides})  # type: ignore[arg-type]  # converted in __post_init__
 
