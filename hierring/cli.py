@@ -1,0 +1,89 @@
+"""The `hierring` command.
+
+Each subcommand is a function that adds its parser, listed at the end of the file, and a function
+that runs it. What a command needs is imported when it runs, so that `--help` starts neither MPI nor
+torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from hierring._version import __version__
+from hierring.errors import ConfigurationError, HierringError
+
+if TYPE_CHECKING:
+    # What argparse calls this has a leading underscore, but no other name.
+    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand.
+
+    Returns:
+        The exit status: 0 for work done, 2 for wrong usage or settings, 1 for any other refusal.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except HierringError as error:
+        print(f"hierring: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigurationError) else 1
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. Python flushes stdout once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hierring",
+        description="All-reduce for training on many hosts.",
+    )
+    parser.add_argument("--version", action="version", version=f"hierring {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in _COMMANDS:
+        add(subparsers)
+    return parser
+
+
+def _add_topology(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "topology",
+        help="show which ranks share a node, and the hardware around them",
+        description="Show which ranks share a node, and the hardware around them. Start it like "
+        "the job: alone, under mpiexec or under srun; rank 0 prints.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a tree")
+    parser.set_defaults(run=_run_topology)
+
+
+def _run_topology(arguments: argparse.Namespace) -> int:
+    _require_mpi()
+    import hierring
+
+    hierring.init()
+    topology = hierring.get_topology()
+    if topology.rank == 0:
+        text = json.dumps(topology.to_dict(), allow_nan=False, indent=2)
+        print(text if arguments.json else topology.describe(), flush=True)
+    return 0
+
+
+def _require_mpi() -> None:
+    """Say in one line that MPI is missing, where the import would end in a traceback."""
+    try:
+        from mpi4py import MPI  # noqa: F401  (starts MPI, which is what may fail)
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
+        cause = " ".join(str(error).split())
+        raise HierringError(f"MPI cannot be started: {cause}") from error
+
+
+_COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_topology,)
