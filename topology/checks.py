@@ -166,8 +166,8 @@ def _mpi_split(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Itera
     for example, together in _disagreement(facts, by_probe):
         apart = "on one node, which they are not" if not together else "apart, and they are not"
         yield (
-            f"number of nodes by MPI's own split: {num_mpi_nodes}, by the probe: {len(groups)}. MPI has "
-            f"{_names('rank', example)} {apart}; the probe counts"
+            f"number of nodes by MPI's own split: {num_mpi_nodes}, by the probe: {len(groups)}. "
+            f"MPI has {_names('rank', example)} {apart}; the probe counts"
         )
 
 
