@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -215,54 +213,3 @@ def test_no_communicator_is_refused() -> None:
                 lambda bad=bad: hr.Communicator(bad),
                 f"{bad}",
             )
-
-
-def test_threads_with_a_communicator_each() -> None:
-    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        pytest.skip("MPI runs without MPI_THREAD_MULTIPLE")
-    handles = [hr.Communicator(MPI.COMM_WORLD) for _ in range(2)]
-    problems: list[str] = []
-
-    def work(index: int) -> None:
-        for turn in range(25):
-            x = np.full(1000 * (index + 1), RANK + turn)
-            handles[index].allreduce(x)
-            if not (x == TOTAL - SIZE + turn * SIZE).all():
-                problems.append(f"thread {index} turn {turn}")
-
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(50)
-    with Checks() as check:
-        check.true(not any(thread.is_alive() for thread in threads), "both threads ended")
-        check.true(not problems, f"{problems}")
-    for handle in handles:
-        handle.close()
-
-
-def test_waiting_releases_the_interpreter_lock(comm: hr.Communicator) -> None:
-    """A background thread goes on counting while this rank waits for a late one."""
-    ticks = 0
-    stop = threading.Event()
-
-    def count() -> None:
-        nonlocal ticks
-        while not stop.wait(0.01):
-            ticks += 1
-
-    with Checks() as check:
-        comm.barrier()
-        late = SIZE - 1
-        thread = threading.Thread(target=count)
-        if late == RANK:
-            time.sleep(0.6)
-            comm.allreduce(np.ones(3))
-            check.true(True, "the late rank")
-        else:
-            thread.start()
-            comm.allreduce(np.ones(3))
-            stop.set()
-            thread.join()
-            check.true(ticks >= 20, f"only {ticks} ticks in 0.6 s of waiting")

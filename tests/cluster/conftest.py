@@ -1,0 +1,160 @@
+"""Starts MPI jobs for tests that watch a whole job from outside; pytest itself stays without MPI.
+
+Every job has a process group of its own and a time limit; at its end only that family is ended.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+def load_run_spmd() -> ModuleType:
+    """Load the program beside the tests that knows how this environment's MPI starts jobs."""
+    spec = importlib.util.spec_from_file_location("run_spmd", HERE.parent / "run_spmd.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["run_spmd"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Job:
+    """A running or finished job of `fault_jobs.py`."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    started: float
+    seconds: float = 0.0
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def stdout(self) -> str:
+        return (self.folder / "stdout").read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text(errors="replace")
+
+    @property
+    def code(self) -> int:
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    def wait(self, limit_s: float) -> Job:
+        """Wait for the end; a job that takes longer fails the test."""
+        try:
+            self.process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            text = f"{self.stdout[-3000:]}\n{self.stderr[-3000:]}"
+            pytest.fail(f"the job has not ended within {limit_s:.0f} s\n{text}")
+        self.seconds = time.monotonic() - self.started
+        self.results = [
+            json.loads(line.partition("RESULT ")[2])
+            for line in self.stdout.splitlines()
+            if "RESULT " in line
+        ]
+        return self
+
+    def wait_for_line(self, word: str, times: int, limit_s: float = 30.0) -> None:
+        """Wait until a word has been printed so many times."""
+        deadline = time.monotonic() + limit_s
+        while self.stdout.count(word) < times:
+            assert time.monotonic() < deadline, f"no {word!r}: {self.stdout}\n{self.stderr}"
+            assert self.process.poll() is None, f"ended early: {self.stdout}\n{self.stderr}"
+            time.sleep(0.02)
+
+    def check(self) -> Job:
+        """Assert an orderly end; without one the output says why."""
+        assert self.code == 0, (
+            f"exit code {self.code}\n{self.stdout[-3000:]}\n{self.stderr[-3000:]}"
+        )
+        return self
+
+    def no_crash(self) -> None:
+        """Assert that no rank was ended by a memory fault, whatever else happened."""
+        text = (self.stdout + self.stderr).lower()
+        for word in (
+            "bus error",
+            "sigbus",
+            "segmentation fault",
+            "sigsegv",
+            "signal 7",
+            "signal 11",
+        ):
+            assert word not in text, text[-3000:]
+        assert -self.code not in (signal.SIGBUS, signal.SIGSEGV)
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """A function that starts `fault_jobs.py NAME ARGUMENTS` on so many ranks."""
+    run_spmd = load_run_spmd()
+    launcher = run_spmd.Launcher.beside(Path(sys.executable))
+    jobs: list[Job] = []
+
+    def start(
+        size: int,
+        *arguments: object,
+        nodes: str | None = None,
+        options: dict[str, list[str]] | None = None,
+        around: tuple[str, ...] = (),
+        settings: dict[str, str] | None = None,
+    ) -> Job:
+        folder = tmp_path / f"job{len(jobs)}"
+        folder.mkdir()
+        command = [
+            *around,
+            str(launcher.mpiexec),
+            *launcher.options,
+            *(options or {}).get(launcher.name, []),
+            *("-n", str(size), sys.executable, "-P", str(HERE / "fault_jobs.py")),
+            *map(str, arguments),
+        ]
+        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+            process = subprocess.Popen(
+                command,
+                env=run_spmd.environment(nodes) | (settings or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        job = Job(process, folder, time.monotonic())
+        jobs.append(job)
+        return job
+
+    yield start
+    for job in jobs:
+        run_spmd.end_family(job.process)
+
+
+@pytest.fixture
+def no_leftovers() -> Iterator[None]:
+    """Assert that /dev/shm holds no more names of ours after the test than before it."""
+    shm = Path("/dev/shm")
+
+    def names() -> set[str]:
+        return {path.name for path in shm.glob("hierring-*")}
+
+    before = names()
+    yield
+    deadline = time.monotonic() + 5  # another job of the machine may be in the midst of its init
+    while names() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert names() <= before, f"left behind: {names() - before}"
