@@ -102,6 +102,7 @@ def end_family(process: subprocess.Popen[bytes]) -> None:
 def environment(nodes: str | None) -> dict[str, str]:
     """Make the environment of a job: no setting of the caller's shell, one thread per rank."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("HIERRING_") or "_TEST_" in k}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # else every rank rewrites every test module's asserts
     env.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0")
     if nodes is not None:
         env["HIERRING_SIMULATE_NODES"] = nodes
