@@ -1,0 +1,119 @@
+"""The end of the process: nobody may be left waiting, and a failure must end the whole job.
+
+The hook runs at interpreter exit, before mpi4py finalises MPI. MPI_Finalize waits for all ranks, so
+after an uncaught exception, or with a broken communicator, it would hang the job: then the hook
+aborts it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from hierring import ring
+
+if TYPE_CHECKING:
+    from hierring.communicator.communicator import Communicator
+    from hierring.communicator.engine import Engine
+
+__all__ = ["keep", "say_goodbye", "watch"]
+
+#: Before MPI_Abort, which may cut off what mpiexec has not yet read of our stderr.
+FLUSH_S = 0.1
+FAREWELL_S = 1.0
+
+_alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
+#: Engines of broken generations whose memory MPI may still use.
+_kept: list[Engine] = []
+_installed = False
+_uncaught = False
+
+
+def watch(communicator: Communicator) -> None:
+    """Let the hook care for this communicator."""
+    _install()
+    _alive.add(communicator)
+
+
+def keep(engine: Engine) -> None:
+    """Keep a broken engine's memory for as long as MPI may touch it."""
+    _kept[:] = [old for old in _kept if old.open_requests()]
+    if engine.open_requests():
+        _kept.append(engine)
+
+
+def _install() -> None:
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    atexit.register(_at_exit)
+    os.register_at_fork(after_in_child=_in_child)
+    previous = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> Any:
+        global _uncaught
+        _uncaught = True
+        return previous(kind, error, traceback)
+
+    sys.excepthook = hook
+
+
+def _in_child() -> None:
+    """A forked child shares the parent's memory and MPI state but may use neither."""
+    for communicator in _alive:
+        communicator._forked = True
+
+
+def _at_exit() -> None:
+    from mpi4py import MPI
+
+    open_ones = [comm for comm in _alive if not comm._closed and not comm._forked]
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return
+    if any(communicator._forked for communicator in _alive):
+        return
+    broken = [comm for comm in open_ones if comm._engine.cause() is not None]
+    alone = MPI.COMM_WORLD.Get_size() == 1
+    if (_uncaught or broken) and not alone:
+        if not _uncaught:
+            cause = broken[0]._engine.cause()
+            text = cause.text if cause is not None else ""
+            print(f"hierring: ending the job, a communicator is broken: {text}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        time.sleep(FLUSH_S)
+        MPI.COMM_WORLD.Abort(1)
+    for communicator in open_ones:
+        communicator._leave()
+
+
+def say_goodbye(engine: Engine) -> None:
+    """Mark this rank as left, so that nobody waits for it in vain.
+
+    Its node's ranks see the mark. A leader tells the leaders that would wait for it in an opening;
+    in a job that ends normally they all do so at about the same time, and each takes in what it is
+    sent.
+    """
+    engine.channel.leave()
+    topology = engine.topology
+    if engine.control is None or topology.local_rank != 0:
+        return
+    plan = ring.doubling(topology.num_nodes, topology.node_rank)
+    nodes = [*plan.partners, plan.folds_to, plan.folded]
+    partners = [topology.nodes[node].ranks[0] for node in nodes if node is not None]
+    engine.control.send(partners, "left")
+    until = time.monotonic() + FAREWELL_S
+    missing = set(partners) - engine.left_ranks
+    while missing and time.monotonic() < until:
+        for sender, message in engine.control.receive():
+            if message["kind"] == "left":
+                missing.discard(sender)
+        time.sleep(0.001)

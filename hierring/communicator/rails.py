@@ -1,0 +1,336 @@
+"""The data phases that cross nodes: rails over the node's window, or one flat ring of all ranks.
+
+A rail carries one shard of every slice between the nodes; rail r is run on each node by local rank
+r mod local_size, so that uneven nodes keep all rails and a lone rank runs them all. A slice is one
+or more adjacent cells of the window; `slots` slices are in flight, each by a task of its own.
+Borders, order and tags follow from the operation, the topology and the layout alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hierring.communicator.contact import MAX_RAILS, MAX_SLOTS
+from hierring.dtypes import DType, itemsize
+from hierring.internode import algorithms
+from hierring.internode.algorithms import Combine
+from hierring.internode.link import Link
+from hierring.internode.memory import Memory, allocate
+from hierring.intranode import Layout, private_memory
+from hierring.ring import spans
+
+if TYPE_CHECKING:
+    from hierring.communicator.contact import Contact
+    from hierring.communicator.transfer import Transfer
+    from hierring.config import Config
+    from hierring.internode.progress import Progress, Task, Ticker
+    from hierring.intranode import NodeMemory
+    from hierring.topology import Topology
+
+__all__ = ["Flow", "Rails"]
+
+#: Up to this many bytes in all, log2 M messages of everything beat 2 (M-1) messages of a part.
+DOUBLING_BYTES = 32 * 1024
+#: A rail is worth its messages only if its shard of the tensor has this many bytes.
+SHARD_BYTES = 32 * 1024
+CACHE_LINE = 64
+
+
+class Flow:
+    """How one transfer's numbers change on their way: types, divisors, weights.
+
+    Attributes:
+        work: dtype in the window and between nodes.
+        node_divisor: what a node's sum is divided by; combine: how nodes' results become one.
+    """
+
+    __slots__ = ("combine", "node_divisor", "work", "work_size")
+
+    def __init__(self, transfer: Transfer, topology: Topology, flat: bool) -> None:
+        size = topology.size
+        average = transfer.op.average
+        weights = [1] * size if flat else [len(node.ranks) for node in topology.nodes]
+        alone = len(weights) == 1
+        mean = transfer.mean and not alone
+        self.work: DType = transfer.dtype if alone else transfer.wire
+        self.work_size = itemsize(self.work)
+        self.node_divisor = 1.0
+        if average and alone:
+            self.node_divisor = float(size)
+        elif mean and not flat:
+            self.node_divisor = float(topology.local_size)
+        self.combine = Combine(
+            int(self.work), int(transfer.op.op), self.work_size,
+            float(size) if average and not mean else 1.0, tuple(weights), mean,
+        )  # fmt: skip
+
+
+class Rails:
+    """Runs the data phases of transfers for one engine; keeps links and scratch between calls."""
+
+    def __init__(
+        self, contact: Contact, topology: Topology, memory: NodeMemory, config: Config
+    ) -> None:
+        self._contact = contact
+        self._topology = topology
+        self._memory = memory
+        self._config = config
+        self._flat_memory: NodeMemory | None = None
+        self._flat_seq = 0
+        self._links: dict[tuple[bool, int, int], Link] = {}
+        self._scratch: dict[tuple[bool, int, int], Memory] = {}
+        self._waiting: list[int] = []
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Private bytes held for arriving data."""
+        return sum(memory.nbytes for memory in self._scratch.values())
+
+    def waiting_for(self) -> list[int]:
+        """The ranks whose messages an exchange between nodes waits for: its neighbours."""
+        return list(self._waiting)
+
+    # --- hierarchical ------------------------------------------------------------------------
+
+    def begin(self, transfer: Transfer) -> None:
+        """Hand the transfer to the node's channel; nothing but own cells is written yet."""
+        layout, topology = self._memory.layout, self._topology
+        flow = Flow(transfer, topology, flat=False)
+        runners = 0
+        if topology.num_nodes > 1:
+            runners = min(topology.local_size, self._rail_count(transfer, flow))
+        self._memory.channel.begin(
+            transfer.contribute, transfer.x, transfer.out, transfer.dtype, flow.work,
+            transfer.op.op, flow.node_divisor, 1.0, runners, False, transfer.count,
+            self._cell_elems(transfer, flow, layout),
+            None if transfer.pieces is None else transfer.pieces.table,
+        )  # fmt: skip
+
+    def run(self, transfer: Transfer, progress: Progress, ticker: Ticker) -> None:
+        """The phases of a begun and opened transfer over several nodes."""
+        topology, layout = self._topology, self._memory.layout
+        flow = Flow(transfer, topology, flat=False)
+        rails = self._rail_count(transfer, flow)
+        mine = [rail for rail in range(rails) if rail % topology.local_size == topology.local_rank]
+        slicing = _Slicing(self._memory, transfer, flow, self._cell_elems(transfer, flow, layout))
+        done = _InOrder(slicing, len(mine), self._memory.channel.gathered)
+        tasks = [
+            self._shard(slicing, transfer, flow, rail, rails, slot, done)
+            for slot in range(min(slicing.slots, slicing.slices))
+            for rail in mine
+        ]
+        me = topology.node_rank
+        self._waiting = [self._link(False, 0, 0).members[(me - 1) % topology.num_nodes]]
+        channel = self._memory.channel
+        progress.run(tasks, ticker, channel.advance, _blocker(channel, ticker))
+        self._waiting = []
+
+    def _rail_count(self, transfer: Transfer, flow: Flow) -> int:
+        """How many shards; a function of what all ranks agree on."""
+        most = self._config.leaders or max(len(node.ranks) for node in self._topology.nodes)
+        worth = transfer.count * flow.work_size // SHARD_BYTES
+        return max(1, min(most, worth, MAX_RAILS))
+
+    def _shard(
+        self,
+        slicing: _Slicing,
+        transfer: Transfer,
+        flow: Flow,
+        rail: int,
+        rails: int,
+        slot: int,
+        done: _InOrder,
+    ) -> Task:
+        """Carry shard `rail` of every slots-th slice between the nodes."""
+        channel = self._memory.channel
+        link = self._link(False, rail, slot)
+        for index in range(slot, slicing.slices, slicing.slots):
+            upto = slicing.pieces_before(index + 1)
+            yield _reduced(channel, upto)
+            elements = slicing.elements(index)
+            align = CACHE_LINE // flow.work_size
+            first, count = spans(elements, rails, max(align, 1))[rail]
+            part = slicing.memory(index).part(first * flow.work_size, count * flow.work_size)
+            if count:
+                yield from self._exchange(link, part, transfer, flow, index, (False, rail, slot))
+            done.add(index)
+
+    def _exchange(
+        self,
+        link: Link,
+        part: Memory,
+        transfer: Transfer,
+        flow: Flow,
+        index: int,
+        key: tuple[bool, int, int],
+    ) -> Task:
+        """The algorithm between nodes for one shard of one slice."""
+        if transfer.pieces is not None:
+            owner = transfer.pieces.owners[index]
+            if transfer.contribute == "copy":
+                return algorithms.broadcast_from(link, part, owner)
+            scratch = self._scratch_for(key, part.nbytes)
+            return algorithms.reduce_to(link, part, scratch, flow.combine, owner)
+        if link.size == 2:
+            name, run = "exchange", algorithms.exchange_allreduce
+        elif transfer.count * flow.work_size <= DOUBLING_BYTES:
+            name, run = "doubling", algorithms.doubling_allreduce
+        else:
+            name, run = "ring", algorithms.ring_allreduce
+        need = algorithms.scratch_nbytes(name, part.nbytes, link.size, flow.work_size)
+        return run(link, part, self._scratch_for(key, need), flow.combine)
+
+    def _cell_elems(self, transfer: Transfer, flow: Flow, layout: Layout) -> int:
+        ring_schedule = self._config.intra_schedule == "ring"
+        return transfer.cell_elems(layout.cell_bytes, flow.work, ring_schedule)
+
+    # --- flat ----------------------------------------------------------------------------------
+
+    def run_flat(self, transfer: Transfer, progress: Progress, ticker: Ticker) -> None:
+        """A flat algorithm over all ranks, each playing a node of its own."""
+        topology = self._topology
+        if self._flat_memory is None:
+            # Three slots: one in the network, one arriving, one being copied.
+            cells = Layout(self._memory.layout.cell_bytes, 3, 3, CACHE_LINE)
+            self._flat_memory = private_memory(cells)
+        memory = self._flat_memory
+        flow = Flow(transfer, topology, flat=True)
+        cell_bytes = memory.layout.cell_bytes
+        if transfer.algorithm == "naive":
+            cell_bytes //= max(topology.size - 1, 1)  # so that all contributions fit into scratch
+        cell_elems = transfer.cell_elems(cell_bytes, flow.work, ring_schedule=False)
+        self._flat_seq += 1
+        channel = memory.channel
+        channel.arrive(self._flat_seq, 0, b"", transfer.scale)
+        channel.begin(
+            transfer.contribute, transfer.x, transfer.out, transfer.dtype, flow.work,
+            transfer.op.op, 1.0, 1.0, 1 if topology.size > 1 else 0, False, transfer.count,
+            cell_elems, None,
+        )  # fmt: skip
+        channel.open()
+        slicing = _Slicing(memory, transfer, flow, cell_elems)
+        done = _InOrder(slicing, 1, channel.gathered)
+        tasks: list[Task] = []
+        if topology.size > 1:
+            tasks = [
+                self._flat_task(slicing, transfer, flow, slot, done)
+                for slot in range(min(slicing.slots, slicing.slices))
+            ]
+        self._waiting = [(self._contact.me - 1) % topology.size]
+        progress.run(tasks, ticker, channel.advance)
+        self._waiting = []
+
+    def _flat_task(
+        self, slicing: _Slicing, transfer: Transfer, flow: Flow, slot: int, done: _InOrder
+    ) -> Task:
+        run = {
+            "ring": algorithms.ring_allreduce,
+            "tree": algorithms.tree_allreduce,
+            "naive": algorithms.naive_allreduce,
+        }[transfer.algorithm]
+        assert self._flat_memory is not None
+        channel = self._flat_memory.channel
+        link = self._link(True, 0, slot)
+        for index in range(slot, slicing.slices, slicing.slots):
+            upto = slicing.pieces_before(index + 1)
+            yield _reduced(channel, upto)
+            part = slicing.memory(index)
+            need = algorithms.scratch_nbytes(
+                transfer.algorithm, part.nbytes, link.size, flow.work_size
+            )
+            yield from run(link, part, self._scratch_for((True, 0, slot), need), flow.combine)
+            done.add(index)
+
+    # --- links and scratch ---------------------------------------------------------------------
+
+    def _link(self, flat: bool, rail: int, slot: int) -> Link:
+        link = self._links.get((flat, rail, slot))
+        if link is None:
+            contact, topology = self._contact, self._topology
+            if flat:
+                ranks, me = list(range(topology.size)), contact.me
+            else:
+                ranks = [node.ranks[rail % len(node.ranks)] for node in topology.nodes]
+                me = topology.node_rank
+            local = [topology.node_of(rank) == topology.node_rank for rank in ranks]
+            link = Link(
+                contact.comm, [contact.members[rank] for rank in ranks], me,
+                contact.tags.data(rail, slot), local, self._config.max_message_bytes,
+                contact.counters,
+            )  # fmt: skip
+            self._links[flat, rail, slot] = link
+        return link
+
+    def _scratch_for(self, key: tuple[bool, int, int], nbytes: int) -> Memory:
+        """Scratch of one task; a task runs one exchange at a time, so growing it is safe."""
+        scratch = self._scratch.get(key)
+        if scratch is None or scratch.nbytes < nbytes:
+            scratch = self._scratch[key] = allocate(nbytes)
+        return scratch
+
+
+class _Slicing:
+    """Which pieces of a transfer form the slices that travel between nodes.
+
+    Cells are adjacent in the window, but their content is only if it fills them; where the type in
+    memory is wider than on the wire it does not, and each slice is a single cell.
+    """
+
+    def __init__(self, memory: NodeMemory, transfer: Transfer, flow: Flow, cell_elems: int) -> None:
+        layout = memory.layout
+        self._memory = memory
+        self._size = flow.work_size
+        self._table = None if transfer.pieces is None else transfer.pieces.table
+        self._count = transfer.count
+        self._cell_elems = cell_elems
+        self.pieces = -(-transfer.count // cell_elems) if self._table is None else len(self._table)
+        full = self._table is None and cell_elems * flow.work_size == layout.cell_bytes
+        self._per_slice = layout.cells_per_slice if full else 1
+        self.slots = layout.slots if full else min(layout.window_cells, MAX_SLOTS)
+        self.slices = -(-self.pieces // self._per_slice)
+
+    def pieces_before(self, index: int) -> int:
+        """How many pieces the slices before `index` hold."""
+        return min(index * self._per_slice, self.pieces)
+
+    def elements(self, index: int) -> int:
+        if self._table is not None:
+            return int(self._table[index][1])
+        first = self.pieces_before(index) * self._cell_elems
+        return min(self.pieces_before(index + 1) * self._cell_elems, self._count) - first
+
+    def memory(self, index: int) -> Memory:
+        """The slice's place in the window."""
+        return Memory(
+            *self._memory.window(self.pieces_before(index), self.elements(index) * self._size)
+        )
+
+
+class _InOrder:
+    """Publishes slices as gathered once they and all before them are done on this rank's rails."""
+
+    def __init__(self, slicing: _Slicing, rails: int, publish: Callable[[int], Any]) -> None:
+        self._slicing = slicing
+        self._left = [rails] * slicing.slices
+        self._next = 0
+        self._publish = publish
+
+    def add(self, index: int) -> None:
+        """One rail has finished slice `index`."""
+        self._left[index] -= 1
+        before = self._next
+        while self._next < len(self._left) and not self._left[self._next]:
+            self._next += 1
+        if self._next > before:
+            self._publish(self._slicing.pieces_before(self._next))
+
+
+def _reduced(channel: Any, pieces: int) -> Callable[[], bool]:
+    """Whether all ranks of the node have reduced the operation's first `pieces` pieces."""
+    return lambda: bool(channel.reduced() >= pieces)
+
+
+def _blocker(channel: Any, ticker: Ticker) -> Callable[[float], Any]:
+    """How a rank without rails sleeps: on the node's flags, acting on what ends the wait."""
+    return lambda seconds: ticker.sleep_on(channel.block, seconds)

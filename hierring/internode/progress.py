@@ -1,0 +1,142 @@
+"""One wait for everything: MPI requests, flags of the node, the deadline; nothing blocks in MPI.
+
+A task is a generator. It yields
+* a list of MPI requests: go on when all are complete;
+* a callable without arguments: go on when it returns true;
+* None: ask again at the next round.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+__all__ = ["AGAIN", "Progress", "Step", "Task", "Ticker"]
+
+Step = list[Any] | Callable[[], Any] | None
+Task = Generator[Step, None, None]
+AGAIN: None = None
+
+#: Sleeping grows from the first to the second figure. A peer's rendezvous transfer moves only while
+#: this rank tests its requests, so a rank with requests open must not sleep longer than this.
+SHORTEST_NAP_S = 50e-6
+LONGEST_NAP_S = 1e-3
+#: Rounds of giving the core away before the first sleep: on an oversubscribed node the peer that is
+#: waited for often runs within them, and a sleep costs it tens of microseconds.
+YIELDS = 100
+
+
+class Ticker:
+    """What a waiting rank looks at now and then: its deadline, and what else ends a wait."""
+
+    def tick(self) -> None:
+        """Raise if this wait must end; called every few milliseconds, and only when idle."""
+
+    def sleep_on(self, block: Callable[[float], int], seconds: float) -> None:
+        """Sleep in `block(until)` for at most so long, and act on the status it returns."""
+        block(time.monotonic() + seconds)
+
+
+class _Running:
+    """A task and what it waits for."""
+
+    __slots__ = ("step", "task")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.step: Step = AGAIN
+
+    def ready(self, testall: Callable[[list[Any]], bool]) -> bool:
+        step = self.step
+        if step is None:
+            return True
+        if isinstance(step, list):
+            return not step or testall(step)
+        return bool(step())
+
+
+class Progress:
+    """Drives tasks to their ends. One instance per communicator; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._running: list[_Running] = []
+
+    def run(
+        self,
+        tasks: Iterable[Task],
+        ticker: Ticker,
+        advance: Callable[[], int] | None = None,
+        block: Callable[[float], Any] | None = None,
+    ) -> None:
+        """Run `tasks` and the node's own work to completion.
+
+        Args:
+            advance: does what node-local work it can; bit 1 "moved something", bit 2 "all done".
+            block: sleeps on the node's flags for at most so many seconds; used when no task is left
+                (a task waits for MPI, which no flag announces: then this loop takes short naps).
+
+        Raises whatever a task, `advance` or `ticker` raises; then `open_requests()` are still open.
+        """
+        self._running = [_Running(task) for task in tasks]
+        self.resume(ticker, advance, block)
+
+    def resume(
+        self,
+        ticker: Ticker,
+        advance: Callable[[], int] | None = None,
+        block: Callable[[float], Any] | None = None,
+    ) -> None:
+        """Go on with a `run` that `ticker` ended."""
+        from mpi4py import MPI
+
+        testall = MPI.Request.Testall
+        running = self._running
+        idle = 0
+        while True:
+            state = advance() if advance is not None else 2
+            moved = bool(state & 1)
+            for item in tuple(running):
+                if item.ready(testall):
+                    moved = self._resume(item) or moved
+            if not running and state & 2:
+                return
+            if moved:
+                idle = 0
+                continue
+            idle += 1
+            self._rest(idle, ticker, block if state & 2 == 0 else None)
+
+    def _resume(self, item: _Running) -> bool:
+        """Let a ready task take its next step; says whether that is news."""
+        polling = item.step is None
+        try:
+            item.step = next(item.task)
+        except StopIteration:
+            self._running.remove(item)
+            return True
+        return not (polling and item.step is None)
+
+    def _rest(self, idle: int, ticker: Ticker, block: Callable[[float], Any] | None) -> None:
+        if idle <= YIELDS:
+            os.sched_yield()
+            return
+        if block is not None and not self._running:
+            block(10 * LONGEST_NAP_S)
+            ticker.tick()
+            return
+        nap = min(SHORTEST_NAP_S * 1.3 ** min(idle - YIELDS, 30), LONGEST_NAP_S)
+        time.sleep(nap)
+        if nap < LONGEST_NAP_S or idle % 8 == 0:
+            ticker.tick()
+
+    def open_requests(self) -> list[Any]:
+        """The requests still open after `run` raised."""
+        return [
+            request
+            for item in self._running
+            if isinstance(item.step, list)
+            for request in item.step
+            if request
+        ]
