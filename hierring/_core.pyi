@@ -8,7 +8,7 @@ it back for an instant, every 10 ms or so, to look for signals: Ctrl-C raises Ke
 """
 
 # Documented here, where editors and type checkers look, and not again in the bindings.
-# ruff: noqa: PYI021, D401, D417
+# ruff: noqa: PYI021
 
 from collections.abc import Sequence
 from typing import Final, Literal, TypedDict, final
@@ -112,7 +112,7 @@ class Segment:
 
     @staticmethod
     def attach(path: str, nbytes: int) -> Segment:
-        """Map a peer's segment. ValueError if the file is not one of this user with this size."""
+        """Map a peer's segment. EINVAL if the file is not one of this user with this size."""
 
     @staticmethod
     def private(nbytes: int) -> Segment:
@@ -305,7 +305,7 @@ class Channel:
     def finish_small(
         self, out: View, dtype: int, work_type: int, first: int, count: int, divisor: float
     ) -> None:
-        """After ``verdict``: elements [first, first + count) of its payload, divided, to ``out``."""
+        """After ``verdict``: elements [first, first + count) of its payload, divided, to out."""
 
     # Large operations ---------------------------------------------------------------------------
     def begin(
@@ -350,12 +350,16 @@ class Channel:
         """Do what can be done without waiting: bits PROGRESSED, FINISHED, DIFFERED."""
 
     def block(self, until: float) -> int:
-        """Sleep until some step can be done: DONE, PENDING, ABORTED, DEAD or LEFT."""
+        """Sleep until some step can be done: DONE, PENDING, ABORTED, DEAD or LEFT.
+
+        DONE at once on a runner, if ``reduced`` has more to tell than it last did.
+        """
 
     def run(self, until: float) -> int:
         """Carry the operation to its end: DONE, PENDING, ABORTED, DEAD, LEFT or MISMATCH.
 
         After PENDING, or an exception out of a signal handler, another call goes on from there.
+        Not for a runner, which exchanges between ``advance`` and ``block``.
         """
 
     @property
