@@ -1,8 +1,8 @@
-// Segment and Channel as Python sees them. All that is said about them is in hierring/_core.pyi.
+// Channel as Python sees it. All that is said about it is in hierring/_core.pyi.
 //
 // Here statuses become Python's: an errno an OSError, an interrupted wait the exception its signal
-// handler raised. std::invalid_argument is ValueError and std::logic_error RuntimeError by
-// nanobind.
+// handler raised. std::invalid_argument is ValueError and std::logic_error RuntimeError by nanobind.
+#include "bind.hpp"
 #include "channel_pipeline.hpp"
 
 #include <nanobind/nanobind.h>
