@@ -6,7 +6,6 @@
 #include "kernels.hpp"
 #include "strided.hpp"
 
-#include <algorithm>
 #include <array>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
