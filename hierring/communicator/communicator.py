@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from hierring.communicator import exit_hook, requests
+from hierring.communicator.collectives import Collectives
 from hierring.communicator.connect import (
     build_memory,
     discover,
@@ -17,16 +14,14 @@ from hierring.communicator.connect import (
     sweep_leftovers,
 )
 from hierring.communicator.contact import Contact, Tags
-from hierring.communicator.descriptor import Descriptor
-from hierring.communicator.engine import Call, Engine
+from hierring.communicator.engine import Engine
+from hierring.communicator.operating import Timeout
 from hierring.communicator.rebuild import drain
-from hierring.communicator.requests import Request
 from hierring.communicator.split import child_contact, exchange_colors
 from hierring.communicator.statistics import Statistics, collect
-from hierring.config import Config, parse_seconds
+from hierring.config import Config
 from hierring.environment import check_launcher
 from hierring.errors import (
-    CollectiveMismatchError,
     CollectiveTimeoutError,
     ConfigurationError,
     HierringError,
@@ -35,10 +30,8 @@ from hierring.topology import Topology
 
 __all__ = ["Communicator"]
 
-Timeout = float | timedelta | None
 
-
-class Communicator:
+class Communicator(Collectives):
     """Collectives over the ranks of an MPI communicator, grouped by node.
 
     Making one is collective over all ranks of `mpi_comm`. It duplicates the communicator, so its
@@ -48,8 +41,7 @@ class Communicator:
     Every collective can raise:
         UnsupportedTypeError, ConfigurationError: this rank's arguments can't be used. Clean.
         CollectiveMismatchError: the ranks' calls differ, or another rank refused its arguments.
-            Clean:
-            every rank raises for this call, no tensor was written, the next call works.
+            Clean: every rank raises for this call, no tensor was written, the next call works.
         CollectiveTimeoutError, RankFailedError: broken. Every later call raises the same, until all
             ranks call `rebuild()`. `out` (or `x`, in place) may hold anything where this was
             raised.
@@ -62,7 +54,7 @@ class Communicator:
     def __init__(self, mpi_comm: Any = None, *, config: Config | None = None) -> None:
         from mpi4py import MPI
 
-        self._config = Config.from_env() if config is None else config
+        super().__init__(Config.from_env() if config is None else config)
         if mpi_comm is None:
             mpi_comm = MPI.COMM_WORLD
         if mpi_comm == MPI.COMM_WORLD and self._config.check_launcher:
@@ -74,11 +66,6 @@ class Communicator:
 
     def _start(self, contact: Contact) -> None:
         """Connect the ranks of `contact`; collective over them."""
-        self._lock = threading.RLock()
-        self._inside = False
-        self._closed = False
-        self._forked = False
-        self._completed = 0
         #: The MPI communicator that `init` was given, to recognise a second call with another one.
         self.made_from: Any = None
         self._contact = contact
@@ -139,126 +126,6 @@ class Communicator:
         with self._lock:
             return collect(self._engine, self._completed)
 
-    # --- collectives ---------------------------------------------------------------------------
-
-    def allreduce(
-        self,
-        x: Any,
-        op: object = "sum",
-        *,
-        out: Any = None,
-        algorithm: str | None = None,
-        wire_dtype: str | None = None,
-        scale: float | None = None,
-        timeout: Timeout = None,
-    ) -> Any:
-        """Reduce `x` over all ranks, in place or into `out`; every rank gets the same bits.
-
-        Args:
-            x: NumPy array, torch CPU tensor, DLPack or buffer object, or Python number. Same dtype
-                and
-                element count on all ranks; elements pair up in logical (C) order, shapes may
-                differ.
-            op: "sum", "avg", "min", "max", "prod", "band", "bor", "bxor", or torch's or mpi4py's
-                constant. out: where the result goes; `x` is then only read. `out is x` is fine,
-                partial overlap not. algorithm: "auto", "hierarchical", "ring", "tree", "naive", or
-                ranges by size. wire_dtype: type that float data travels in between nodes. scale:
-                factor of this rank's contribution (sum and avg); may differ between ranks. timeout:
-                seconds or timedelta; default config.timeout_s.
-
-        Returns `out` if given, else `x`; for a Python number the reduced number.
-        """
-        return self._operate(
-            "allreduce",
-            timeout,
-            lambda engine: requests.allreduce(engine, x, op, out, algorithm, wire_dtype, scale),
-        )
-
-    def allreduce_coalesced(
-        self,
-        tensors: Sequence[Any],
-        op: object = "sum",
-        *,
-        algorithm: str | None = None,
-        wire_dtype: str | None = None,
-        scale: float | None = None,
-        timeout: Timeout = None,
-    ) -> list[Any]:
-        """Reduce many tensors as one operation per dtype, in place; returns them in a list.
-
-        The list must have the same dtypes and element counts on all ranks. If it has not, no tensor
-        of it is written.
-        """
-        with self._entered("allreduce_coalesced", timeout) as (engine, call, check):
-            prepared = self._prepared(
-                engine,
-                call,
-                lambda: (
-                    check(),
-                    requests.allreduce_coalesced(engine, tensors, op, algorithm, wire_dtype, scale),
-                )[1],
-            )
-            for index, request in enumerate(prepared):
-                if index:
-                    call = engine.enter(call.name, call.deadline - call.started)
-                engine.run(call, request.descriptor, request.transfer)
-                result: list[Any] = request.finish()
-            self._completed += 1
-            return result
-
-    def reduce_scatter(
-        self, x: Any, op: object = "sum", *, out: Any = None, timeout: Timeout = None
-    ) -> Any:
-        """Reduce `x` over all ranks and return this rank's block of it.
-
-        Args:
-            x: first dimension divisible by `size`; block r of it is rank r's result.
-            out: a tensor for the block (x.shape[0] // size rows); default a new one.
-        """
-        return self._operate(
-            "reduce_scatter",
-            timeout,
-            lambda engine: requests.reduce_scatter(engine, x, op, out),
-        )
-
-    def allgather(self, x: Any, *, out: Any = None, timeout: Timeout = None) -> Any:
-        """Concatenate all ranks' `x` along the first dimension, in rank order.
-
-        Args:
-            x: first dimensions may differ between ranks, the others and the dtype not; a 0-d tensor
-                or
-                a number counts as one row.
-            out: a tensor for all rows; default a new one.
-        """
-        with self._entered("allgather", timeout) as (engine, call, check):
-            request, source = self._prepared(
-                engine, call, lambda: (check(), requests.allgather_counts(engine, x))[1]
-            )
-            engine.run(call, request.descriptor, request.transfer)
-            rows = request.finish()
-            call = engine.enter("allgather", call.deadline - call.started)
-            request = self._prepared(
-                engine, call, lambda: requests.allgather_data(engine, source, rows, out)
-            )
-            engine.run(call, request.descriptor, request.transfer)
-            self._completed += 1
-            return request.finish()
-
-    def broadcast(self, x: Any, root: int = 0, *, out: Any = None, timeout: Timeout = None) -> Any:
-        """Copy rank `root`'s `x` to all ranks, in place or into `out`.
-
-        Args:
-            x: same dtype and element count on all ranks.
-            root: the same on all ranks.
-        """
-        return self._operate(
-            "broadcast", timeout, lambda engine: requests.broadcast(engine, x, root, out)
-        )
-
-    def barrier(self, *, timeout: Timeout = None) -> None:
-        """Return once all ranks have called it."""
-        self._operate("barrier", timeout, lambda engine: requests.plain("barrier"))
-
     # --- life cycle ------------------------------------------------------------------------------
 
     def split(
@@ -275,7 +142,7 @@ class Communicator:
         if contact is None:
             return None
         child = Communicator.__new__(Communicator)
-        child._config = self._config
+        Collectives.__init__(child, self._config)
         child._start(contact)
         return child
 
@@ -349,76 +216,6 @@ class Communicator:
                 self._closed = True
                 exit_hook.say_goodbye(self._engine)
 
-    # --- helpers ---------------------------------------------------------------------------------
-
-    def _operate(self, name: str, timeout: Timeout, prepare: Callable[[Engine], Request]) -> Any:
-        """One operation from arguments to result."""
-        with self._entered(name, timeout) as (engine, call, check):
-            request = self._prepared(engine, call, lambda: (check(), prepare(engine))[1])
-            engine.run(call, request.descriptor, request.transfer)
-            self._completed += 1
-            return request.finish()
-
-    @contextmanager
-    def _entered(
-        self, name: str, timeout: Timeout
-    ) -> Iterator[tuple[Engine, Call, Callable[[], Any]]]:
-        """Take the lock and the next sequence number.
-
-        Yields a check of the timeout too: a bad one must be refused like any other argument, after
-        entering, so that the other ranks don't wait.
-        """
-        with self._lock:
-            self._check_usable()
-            if self._inside:
-                raise HierringError(
-                    f"{name} was called from inside another collective of the same communicator (a "
-                    "signal handler?): set a flag there and call it afterwards"
-                )
-            self._inside = True
-            try:
-                seconds, check = self._config.timeout_s, lambda: None
-                try:
-                    seconds = self._seconds(timeout, seconds)
-                except HierringError as error:
-                    check = _raiser(error)
-                yield self._engine, self._engine.enter(name, seconds), check
-            finally:
-                self._inside = False
-
-    def _prepared(self, engine: Engine, call: Call, prepare: Callable[[], Any]) -> Any:
-        """What `prepare` returns; if it raises, the other ranks are told before this one raises."""
-        try:
-            return prepare()
-        except BaseException as error:
-            try:
-                engine.run(call, Descriptor.refused(error), None)
-            except CollectiveMismatchError:
-                raise error from None
-            raise AssertionError("a refused operation can't succeed") from error
-
-    def _seconds(self, timeout: Timeout, default: float) -> float:
-        if timeout is None:
-            return default
-        if isinstance(timeout, timedelta):
-            timeout = timeout.total_seconds()
-        return parse_seconds(timeout, "timeout")
-
-    def _check_usable(self) -> None:
-        if self._forked:
-            raise HierringError(
-                "this communicator belongs to the parent process: a forked child can't use it"
-            )
-        if self._closed:
-            raise HierringError("this communicator is closed: make a new one")
-
     def __repr__(self) -> str:
         nodes = self._topology.num_nodes
         return f"<hierring.Communicator rank {self.rank()} of {self.size()} on {nodes} node(s)>"
-
-
-def _raiser(error: Exception) -> Callable[[], Any]:
-    def check() -> Any:
-        raise error
-
-    return check
