@@ -208,7 +208,7 @@ class Engine:
                 transfer.op.op, flow.node_divisor,
             )  # fmt: skip
         tag = self.contact.tags.opening(call.seq)
-        self.progress.run([opening.run(state, nbytes, combine, tag)], guard)
+        self.progress.run([opening.run(state, nbytes, combine, tag)], guard, quiet=True)
         verdict = Verdict(opening.state, refused=False)
         detail = opening.state.pack() if verdict.bad and opening.state else b""
         channel.publish_verdict(

@@ -123,7 +123,7 @@ class Rails:
         me = topology.node_rank
         self._waiting = [self._link(False, 0, 0).members[(me - 1) % topology.num_nodes]]
         channel = self._memory.channel
-        progress.run(tasks, ticker, channel.advance, _blocker(channel, ticker))
+        progress.run(tasks, ticker, channel.advance, channel.block)
         self._waiting = []
 
     def _rail_count(self, transfer: Transfer, flow: Flow) -> int:
@@ -329,8 +329,3 @@ class _InOrder:
 def _reduced(channel: Any, pieces: int) -> Callable[[], bool]:
     """Whether all ranks of the node have reduced the operation's first `pieces` pieces."""
     return lambda: bool(channel.reduced() >= pieces)
-
-
-def _blocker(channel: Any, ticker: Ticker) -> Callable[[float], Any]:
-    """How a rank without rails sleeps: on the node's flags, acting on what ends the wait."""
-    return lambda seconds: ticker.sleep_on(channel.block, seconds)

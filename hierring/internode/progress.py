@@ -19,10 +19,13 @@ Step = list[Any] | Callable[[], Any] | None
 Task = Generator[Step, None, None]
 AGAIN: None = None
 
-#: Sleeping grows from the first to the second figure. A peer's rendezvous transfer moves only while
-#: this rank tests its requests, so a rank with requests open must not sleep longer than this.
+#: Naps grow with the time waited, so that a wait costs a fixed part of it. While data is under way
+#: they stay short: a peer's rendezvous transfer moves only when this rank tests its requests.
 SHORTEST_NAP_S = 50e-6
 LONGEST_NAP_S = 1e-3
+LONGEST_QUIET_NAP_S = 10e-3
+NAP_PER_WAITED = 0.01
+TICK_S = 5e-3
 #: Rounds of giving the core away before the first sleep: on an oversubscribed node the peer that is
 #: waited for often runs within them, and a sleep costs it tens of microseconds.
 YIELDS = 100
@@ -57,6 +60,38 @@ class _Running:
         return bool(step())
 
 
+class _Rest:
+    """The pauses of one wait: first give the core away, then sleep, longer and longer."""
+
+    def __init__(self, ticker: Ticker, quiet: bool) -> None:
+        self._ticker = ticker
+        self._longest = LONGEST_QUIET_NAP_S if quiet else LONGEST_NAP_S
+        self._rounds = 0
+        self._since = self._ticked = 0.0
+
+    def over(self) -> None:
+        """Something moved: the next wait starts anew."""
+        self._rounds = 0
+
+    def take(self, block: Callable[[float], Any] | None) -> None:
+        """Pause once, in `block` if given, and let the ticker look around now and then."""
+        self._rounds += 1
+        if self._rounds <= YIELDS:
+            os.sched_yield()
+            return
+        now = time.monotonic()
+        if self._rounds == YIELDS + 1:
+            self._since = self._ticked = now
+        waited = now - self._since
+        if block is not None:
+            self._ticker.sleep_on(block, min(max(waited * NAP_PER_WAITED, TICK_S), 10 * TICK_S))
+        else:
+            time.sleep(min(max(waited * NAP_PER_WAITED, SHORTEST_NAP_S), self._longest))
+        if now - self._ticked >= TICK_S:
+            self._ticked = now
+            self._ticker.tick()
+
+
 class Progress:
     """Drives tasks to their ends. One instance per communicator; used by one thread at a time."""
 
@@ -69,6 +104,7 @@ class Progress:
         ticker: Ticker,
         advance: Callable[[], int] | None = None,
         block: Callable[[float], Any] | None = None,
+        quiet: bool = False,
     ) -> None:
         """Run `tasks` and the node's own work to completion.
 
@@ -76,24 +112,26 @@ class Progress:
             advance: does what node-local work it can; bit 1 "moved something", bit 2 "all done".
             block: sleeps on the node's flags for at most so many seconds; used when no task is left
                 (a task waits for MPI, which no flag announces: then this loop takes short naps).
+            quiet: only short messages are under way, so longer naps hold nobody up.
 
         Raises whatever a task, `advance` or `ticker` raises; then `open_requests()` are still open.
         """
         self._running = [_Running(task) for task in tasks]
-        self.resume(ticker, advance, block)
+        self.resume(ticker, advance, block, quiet)
 
     def resume(
         self,
         ticker: Ticker,
         advance: Callable[[], int] | None = None,
         block: Callable[[float], Any] | None = None,
+        quiet: bool = False,
     ) -> None:
         """Go on with a `run` that `ticker` ended."""
         from mpi4py import MPI
 
         testall = MPI.Request.Testall
         running = self._running
-        idle = 0
+        rest = _Rest(ticker, quiet)
         while True:
             state = advance() if advance is not None else 2
             moved = bool(state & 1)
@@ -103,10 +141,10 @@ class Progress:
             if not running and state & 2:
                 return
             if moved:
-                idle = 0
-                continue
-            idle += 1
-            self._rest(idle, ticker, block if state & 2 == 0 else None)
+                rest.over()
+            else:
+                # A task waits for MPI, which no flag of the node announces.
+                rest.take(block if not running else None)
 
     def _resume(self, item: _Running) -> bool:
         """Let a ready task take its next step; says whether that is news."""
@@ -117,19 +155,6 @@ class Progress:
             self._running.remove(item)
             return True
         return not (polling and item.step is None)
-
-    def _rest(self, idle: int, ticker: Ticker, block: Callable[[float], Any] | None) -> None:
-        if idle <= YIELDS:
-            os.sched_yield()
-            return
-        if block is not None and not self._running:
-            block(10 * LONGEST_NAP_S)
-            ticker.tick()
-            return
-        nap = min(SHORTEST_NAP_S * 1.3 ** min(idle - YIELDS, 30), LONGEST_NAP_S)
-        time.sleep(nap)
-        if nap < LONGEST_NAP_S or idle % 8 == 0:
-            ticker.tick()
 
     def open_requests(self) -> list[Any]:
         """The requests still open after `run` raised."""
