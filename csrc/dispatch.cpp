@@ -60,13 +60,17 @@ class FloatEnvironment {
 #elif defined(__aarch64__)
   public:
     FloatEnvironment() noexcept {
-        asm volatile("mrs %0, fpcr" : "=r"(saved_));
+        asm volatile("mrs %0, fpcr" : "=r"(control_));
+        asm volatile("mrs %0, fpsr" : "=r"(status_));
         asm volatile("msr fpcr, %0" : : "r"(std::uint64_t{0}) : "memory");
     }
-    ~FloatEnvironment() { asm volatile("msr fpcr, %0" : : "r"(saved_) : "memory"); }
+    ~FloatEnvironment() {
+        asm volatile("msr fpcr, %0" : : "r"(control_) : "memory");
+        asm volatile("msr fpsr, %0" : : "r"(status_) : "memory");
+    }
 
   private:
-    std::uint64_t saved_;
+    std::uint64_t control_, status_;
 #else
 #error "teach FloatEnvironment this architecture's control word"
 #endif
