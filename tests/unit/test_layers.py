@@ -41,6 +41,7 @@ NEIGHBOURS = {
     ("buffers", "dtypes"),
     ("topology", "environment"),
     ("", "communicator"),
+    ("cli", "launch"),
 }
 # Start as soon as they are imported, so functions import them.
 HEAVY = ("mpi4py.MPI", "torch")
