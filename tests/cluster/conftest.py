@@ -35,7 +35,7 @@ def load_run_spmd() -> ModuleType:
 
 @dataclass
 class Job:
-    """A running or finished job of `fault_jobs.py`."""
+    """A running or finished job."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -103,7 +103,7 @@ class Job:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """A function that starts `fault_jobs.py NAME ARGUMENTS` on so many ranks."""
+    """A function that starts `fault_jobs.py ARGUMENTS`, or another program, on so many ranks."""
     run_spmd = load_run_spmd()
     launcher = run_spmd.Launcher.beside(Path(sys.executable))
     jobs: list[Job] = []
@@ -115,6 +115,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
         options: dict[str, list[str]] | None = None,
         around: tuple[str, ...] = (),
         settings: dict[str, str] | None = None,
+        program: tuple[str, ...] = (str(HERE / "fault_jobs.py"),),
     ) -> Job:
         folder = tmp_path / f"job{len(jobs)}"
         folder.mkdir()
@@ -123,7 +124,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
             str(launcher.mpiexec),
             *launcher.options,
             *(options or {}).get(launcher.name, []),
-            *("-n", str(size), sys.executable, "-P", str(HERE / "fault_jobs.py")),
+            *("-n", str(size), sys.executable, "-P", *program),
             *map(str, arguments),
         ]
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
