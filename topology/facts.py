@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hierring.environment import usable_cpus
@@ -64,7 +65,7 @@ def local_facts(
         mpi_node: passed through, see Facts.
     """
     root = Path(root)
-    hardware = local_hardware(root, environ)
+    hardware = _hardware(root, environ)
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     shm_device, shm_nbytes, shm_free_nbytes = _shared_memory(root / "dev/shm")
     return Facts(
@@ -99,3 +100,15 @@ def _inode(path: Path) -> int:
         return path.stat().st_ino
     except OSError:
         return 0
+
+
+def _hardware(root: Path, environ: Mapping[str, str]) -> Hardware:
+    """This machine's hardware is read once per process: dozens of files, for each communicator."""
+    if root == Path("/") and environ is os.environ:
+        return _this_machine()
+    return local_hardware(root, environ)
+
+
+@cache
+def _this_machine() -> Hardware:
+    return local_hardware(Path("/"), os.environ)

@@ -1,4 +1,4 @@
-"""Made-up machines: facts of ranks that never ran, and the kernel's files of hardware nobody owns."""
+"""Made-up machines: facts of ranks that never ran, and files of hardware nobody owns."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fake_facts(rank: int, host: str = "a", **changes: object) -> Facts:
 
 
 def write_tree(root: Path, files: dict[str, str]) -> Path:
-    """Write files with the given paths and texts under `root`, as the kernel would; returns `root`."""
+    """Write files of the given paths and texts under `root`, as the kernel would; returns it."""
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text + "\n")

@@ -57,10 +57,12 @@ class Communicator(Collectives):
         super().__init__(Config.from_env() if config is None else config)
         if mpi_comm is None:
             mpi_comm = MPI.COMM_WORLD
-        if mpi_comm == MPI.COMM_WORLD and self._config.check_launcher:
-            check_launcher(mpi_comm.Get_size())
+        if not isinstance(mpi_comm, MPI.Comm) or mpi_comm == MPI.COMM_NULL:
+            raise ConfigurationError(f"give an mpi4py communicator, not {mpi_comm!r}")
         if mpi_comm.Is_inter():
             raise ConfigurationError("an intercommunicator has no common ranks: give its merge")
+        if mpi_comm == MPI.COMM_WORLD and self._config.check_launcher:
+            check_launcher(mpi_comm.Get_size())
         sweep_leftovers()
         self._start(first_contact(mpi_comm, self._config))
 

@@ -150,6 +150,7 @@ class Engine:
             CollectiveTimeoutError, RankFailedError: broken.
         """
         guard = Guard(self, call)
+        before = self.contact.counters.payload()
         try:
             verdict = self._open(call, guard, descriptor, transfer)
             if verdict.bad:
@@ -165,6 +166,8 @@ class Engine:
                 raise
             raise replacement from error
         self.channel.note(_core.IDLE, 0, -1)
+        if transfer is not None and transfer.administrative:
+            self.contact.counters.count_as_headers(*before)
         if verdict.bad:
             raise mismatch_error(self, call, verdict)
 

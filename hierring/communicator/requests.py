@@ -221,8 +221,9 @@ def allgather_counts(engine: Engine, x: Any) -> tuple[Request, Buffer]:
     )  # fmt: skip
     view = _flat_view(counts, size, 8)
     transfer = Transfer(
-        "reduce", view, view, DType.INT64, DType.INT64, PAYLOAD_SUM, size, keeps=(counts,)
-    )
+        "reduce", view, view, DType.INT64, DType.INT64, PAYLOAD_SUM, size,
+        administrative=True, keeps=(counts,),
+    )  # fmt: skip
     return Request(descriptor, transfer, lambda: [int(count) for count in counts]), source
 
 
@@ -324,7 +325,7 @@ def _copying(source: Buffer, target: Buffer, count: int) -> Transfer:
 def _with_pieces(draft: Transfer, pieces: Pieces, *keeps: object) -> Transfer:
     return Transfer(
         draft.contribute, draft.x, draft.out, draft.dtype, draft.wire, draft.op, draft.count,
-        draft.scale, draft.algorithm, pieces, keeps,
+        draft.scale, draft.algorithm, pieces, keeps=keeps,
     )  # fmt: skip
 
 

@@ -33,8 +33,9 @@ def exchange_colors(engine: Engine, color: Any, key: Any) -> Request:
     table[engine.contact.me] = (color is not None, 0 if color is None else color, key)
     view = _core.View([(table.ctypes.data, (table.size,), (8,))], 8)
     transfer = Transfer(
-        "reduce", view, view, DType.INT64, DType.INT64, PAYLOAD_SUM, table.size, keeps=(table,)
-    )
+        "reduce", view, view, DType.INT64, DType.INT64, PAYLOAD_SUM, table.size,
+        administrative=True, keeps=(table,),
+    )  # fmt: skip
 
     def finish() -> list[tuple[int | None, int]]:
         return [(int(color) if has else None, int(key)) for has, color, key in table]

@@ -41,6 +41,7 @@ class Transfer:
         scale: factor of this rank's contribution.
         algorithm: "hierarchical", "ring", "tree" or "naive".
         pieces: None for the regular pieces of an all-reduce.
+        administrative: the ranks agree on sizes; its bytes count as headers, not as payload.
         keeps: objects that own the memory of x and out.
     """
 
@@ -54,6 +55,7 @@ class Transfer:
     scale: float = 1.0
     algorithm: str = "hierarchical"
     pieces: Pieces | None = None
+    administrative: bool = False
     keeps: tuple[object, ...] = ()
 
     @property

@@ -20,6 +20,16 @@ class Counters:
     inside_nodes: int = 0
     headers: int = 0
 
+    def payload(self) -> tuple[int, int]:
+        """What `count_as_headers` takes: the payload bytes so far."""
+        return self.between_nodes, self.inside_nodes
+
+    def count_as_headers(self, between_nodes: int, inside_nodes: int) -> None:
+        """Book the payload sent since then as overhead of the agreement."""
+        since = self.between_nodes + self.inside_nodes - between_nodes - inside_nodes
+        self.headers += since
+        self.between_nodes, self.inside_nodes = between_nodes, inside_nodes
+
 
 class Link:
     """Point-to-point messages of member `me` with the others of `members`, all on one tag.
