@@ -188,7 +188,10 @@ class Layout {
     constexpr std::size_t staging(unsigned cell) const {
         return round_up(small(2), kPage) + cell * round_up(geometry_.cell_bytes, kLine);
     }
-    constexpr std::size_t slot_nbytes() const { return round_up(staging(2), kPage); }
+    // A rank alone on its node stages nothing: its sums go from x straight to the window.
+    constexpr std::size_t slot_nbytes() const {
+        return round_up(staging(geometry_.local_size > 1 ? 2 : 0), kPage);
+    }
 
     // The window is one region: consecutive cells are adjacent.
     constexpr std::size_t window() const { return slot(geometry_.local_size); }
