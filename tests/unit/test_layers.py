@@ -27,6 +27,7 @@ LEVELS: dict[str, int] = {
     "internode": 2,
     "nccl": 2,
     "communicator": 3,
+    "world": 3,
     "": 3,  # hierring/__init__.py
     "cli": 4,
     "benchmarks": 4,
@@ -40,7 +41,9 @@ NEIGHBOURS = {
     ("config", "errors"),
     ("buffers", "dtypes"),
     ("topology", "environment"),
+    ("world", "communicator"),
     ("", "communicator"),
+    ("", "world"),
     ("cli", "launch"),
 }
 # Start as soon as they are imported, so functions import them.
