@@ -48,13 +48,18 @@ def ops_for(dtype: str) -> tuple[str, ...]:
     return ("sum", "avg", "prod", "min", "max")
 
 
+@functools.lru_cache(
+    maxsize=64
+)  # dtypes and operations share it; tests would spend half their time here
 def _hash(rank: int, count: int, salt: int = 0) -> Array:
     """Return a well-mixed 64-bit word per element (splitmix64), others for each rank and salt."""
     start = (rank * 1_000_003 + salt * 7_368_787) * 2_654_435_761 % 2**64
     z = (np.arange(count, dtype=np.uint64) + np.uint64(start)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)))
+    z ^= z >> np.uint64(31)
+    z.flags.writeable = False
+    return z
 
 
 def exact_input(dtype: str, op: str, rank: int, size: int, count: int, salt: int = 0) -> Array:

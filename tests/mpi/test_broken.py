@@ -19,12 +19,12 @@ import pytest
 from mpi4py import MPI
 
 import hierring as hr
-from hierring._testing import Checks
+from hierring._testing import Checks, simulated_nodes
 from hierring.config import Config
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 TOTAL = SIZE * (SIZE + 1) // 2
-DEADLINE_S = 0.5
+DEADLINE_S = 0.3
 HEARING_S = 1.0  # at the deadline a rank hears the others for so long at most
 SLACK_S = 1.0  # of a machine with fewer cores than ranks
 
@@ -83,8 +83,14 @@ def let_one_be_late(
     control: MPI.Comm,
     late: int,
     call: Callable[[], object],
-) -> None:
-    """All but one rank call; when they have raised, the late rank comes and is told the same."""
+) -> list[int]:
+    """All but one rank call; when they have raised, the late rank comes and is told the same.
+
+    Unless it is alone on its node and finds all it needs already sent: then its call may complete.
+    Returns how many operations the call completed on each rank.
+    """
+    alone = [late] in simulated_nodes(SIZE)
+    completed = 0
     began = time.monotonic()
     if late != RANK:
         error = check.raises(hr.CollectiveTimeoutError, call, "a rank in time")
@@ -98,10 +104,16 @@ def let_one_be_late(
     meet(control)
     if late == RANK:
         began = time.monotonic()
-        error = check.raises(hr.CollectiveTimeoutError, call, "the late rank")
+        try:
+            call()
+            completed = 1
+        except hr.CollectiveTimeoutError:
+            pass
         took = time.monotonic() - began
-        check.true(took < DEADLINE_S + SLACK_S, f"the late rank raised after {took:.2f} s")
+        check.true(took < DEADLINE_S + SLACK_S, f"the late rank took {took:.2f} s")
+        check.true(alone or not completed, "the late rank is told")
     meet(control)
+    return list(control.allgather(completed))
 
 
 @pytest.mark.parametrize("late", [0, SIZE - 1])
@@ -110,13 +122,15 @@ def test_a_late_rank(comm: hr.Communicator, control: MPI.Comm, late: int) -> Non
         works(check, comm, "before")
         x = np.full(3, float(RANK))
         out = np.zeros(3)
-        let_one_be_late(
+        more = let_one_be_late(
             check, comm, control, late, lambda: comm.allreduce(x, out=out, timeout=DEADLINE_S)
         )
+        if more[RANK]:
+            check.equal(out, np.full(3, float(TOTAL - SIZE)), "a completed operation is right")
         check.equal(x, np.full(3, float(RANK)), "x is untouched where out= was given")
         broken_until_rebuild(check, comm, hr.CollectiveTimeoutError)
         counts = comm.rebuild(timeout=20)
-        check.true(list(counts) == [2] * SIZE, f"completed operations {counts}")
+        check.true(list(counts) == [2 + n for n in more], f"completed operations {counts}, {more}")
         works(check, comm, "after rebuild")
 
 
@@ -126,18 +140,16 @@ def test_a_late_rank_in_a_large_call(comm: hr.Communicator, control: MPI.Comm) -
     with Checks() as check:
         x, out = np.full(70_000, float(RANK)), np.zeros(70_000)
         timeout = timedelta(seconds=DEADLINE_S)
-        let_one_be_late(
+        more = let_one_be_late(
             check, comm, control, late, lambda: comm.allreduce(x, out=out, timeout=timeout)
         )
         check.equal(x, np.full(70_000, float(RANK)), "x is untouched where out= was given")
-        check.true(list(comm.rebuild(timeout=20)) == [0] * SIZE, "nothing was completed")
+        counts = comm.rebuild(timeout=20)
+        check.true(list(counts) == more, f"completed operations {counts}, {more}")
         works(check, comm, "after rebuild")
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "tree", "naive"])
-def test_a_late_rank_in_a_flat_algorithm(
-    comm: hr.Communicator, control: MPI.Comm, algorithm: str
-) -> None:
+def test_a_late_rank_in_a_flat_algorithm(comm: hr.Communicator, control: MPI.Comm) -> None:
     with Checks() as check:
         x = np.full(20_000, float(RANK))
         let_one_be_late(
@@ -145,7 +157,7 @@ def test_a_late_rank_in_a_flat_algorithm(
             comm,
             control,
             SIZE - 1,
-            lambda: comm.allreduce(x, algorithm=algorithm, timeout=DEADLINE_S),
+            lambda: comm.allreduce(x, algorithm="ring", timeout=DEADLINE_S),
         )
         comm.rebuild(timeout=20)
         works(check, comm, "after rebuild")
@@ -200,7 +212,7 @@ def test_ctrl_c_inside_a_call(
             x = np.full(count, float(RANK))
             out = np.zeros(count)
             if victim == RANK:
-                timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+                timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
                 timer.start()
                 check.raises(KeyboardInterrupt, lambda: comm.allreduce(x, out=out), "the victim")
                 timer.join()

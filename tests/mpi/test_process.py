@@ -172,7 +172,7 @@ def test_memory_stays_flat(comm: hr.Communicator) -> None:
         calls(20)
         before = process.memory_info().rss
         files = process.num_fds()
-        calls(60)
+        calls(40)
         grown = process.memory_info().rss - before
         check.true(grown < 8 * 2**20, f"grew by {grown / 2**20:.1f} MiB")
         check.true(process.num_fds() <= files, f"{process.num_fds()} descriptors, had {files}")
