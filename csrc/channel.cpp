@@ -36,11 +36,6 @@ Channel::Channel(std::shared_ptr<Segment> segment, unsigned local_rank, const Ge
         throw std::invalid_argument("the segment is too small for these sizes");
     }
     sources_.reserve(geometry.local_size);
-    agree_on_geometry();
-    StatusLine &status = head(local_rank_).status;
-    status.since_ns.store(now_ns(), std::memory_order_relaxed);
-    status.waiting_for.store(-1, std::memory_order_relaxed);
-    status.pid.store(static_cast<std::uint32_t>(getpid()), std::memory_order_relaxed);
 }
 
 // Leaves the hash of the sizes in the header, or compares it with that of whoever came first.
@@ -53,19 +48,24 @@ void Channel::agree_on_geometry() {
     }
 }
 
-int Channel::reserve() noexcept {
+int Channel::reserve() {
     const std::size_t window = layout_.window_nbytes();
     const std::size_t share = round_up((window + local_size() - 1) / local_size(), kPage);
     const std::size_t first = std::min(local_rank_ * share, window);
-    int error = 0;
-    if (local_rank_ == 0) {
-        error = segment_->reserve(layout_.header(), layout_.header_nbytes());
-    }
+    // Every rank writes to the header below, so each makes sure that it is there.
+    int error = segment_->reserve(layout_.header(), layout_.header_nbytes());
     if (error == 0) {
         error = segment_->reserve(layout_.slot(local_rank_), layout_.slot_nbytes());
     }
     if (error == 0) {
         error = segment_->reserve(layout_.window() + first, std::min(share, window - first));
+    }
+    if (error == 0) {
+        agree_on_geometry();
+        StatusLine &status = head(local_rank_).status;
+        status.since_ns.store(now_ns(), std::memory_order_relaxed);
+        status.waiting_for.store(-1, std::memory_order_relaxed);
+        status.pid.store(static_cast<std::uint32_t>(getpid()), std::memory_order_relaxed);
     }
     return error;
 }

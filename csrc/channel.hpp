@@ -56,14 +56,15 @@ class Channel final : Watch {
     // Handles pending signals; true if that left an exception. Called without the GIL.
     using SignalHook = bool (*)();
 
-    // Takes its place in a segment. Throws std::invalid_argument if the sizes make no layout, do
-    // not fit the segment, or differ from those a peer gave.
+    // Touches no shared memory yet. Throws std::invalid_argument if the sizes make no layout or do
+    // not fit the segment.
     Channel(std::shared_ptr<Segment> segment, unsigned local_rank, const Geometry &geometry,
             bool ring_schedule);
 
-    // Reserves and first-touches the own slot, the own share of the window and, as local rank 0,
-    // the header; 0 or an errno.
-    int reserve() noexcept;
+    // Reserves and first-touches the header, the own slot and the own share of the window, and
+    // takes its place there; 0 or an errno. Everything else comes after it: memory of a full file
+    // system must not be touched. Throws std::invalid_argument if the sizes differ from a peer's.
+    int reserve();
 
     void set_patience(unsigned pauses, unsigned yields) noexcept {
         waiter_.set_patience(pauses, yields);

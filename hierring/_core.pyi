@@ -225,7 +225,12 @@ class Channel:
     @property
     def local_size(self) -> int: ...
     def reserve(self) -> None:
-        """Reserve and first-touch this rank's slot and share of the window (Segment.reserve)."""
+        """Reserve and first-touch this rank's part (Segment.reserve); before anything else.
+
+        Raises:
+            OSError: ENOSPC where the file system is full; nothing was touched that has no page.
+            ValueError: another local rank gave other sizes.
+        """
 
     def set_wait(self, pauses: int, yields: int) -> None:
         """How long a wait spins and yields before it sleeps."""
