@@ -151,17 +151,20 @@ def _try_memory(
     )
     leader = topology.nodes[topology.node_rank].ranks[0]
     try:
-        paths = contact.agree(
-            lambda: memory.create(named) if contact.me == leader else None, seconds, what
+        created = contact.agree(
+            lambda: (memory.create(named), _free_bytes()) if contact.me == leader else None,
+            seconds,
+            what,
         )
+        path, available = created[leader] or ("", 0)
         contact.agree(
-            lambda: None if contact.me == leader else memory.attach(str(paths[leader])),
+            lambda: None if contact.me == leader else memory.attach(path),
             seconds,
             what,
         )
         if contact.me == leader:
             memory.unlink()
-        shortages = contact.agree(lambda: _claim(memory, topology), seconds, what)
+        shortages = contact.agree(lambda: _claim(memory, topology, available), seconds, what)
     except BaseException:
         memory.close()
         raise
@@ -171,15 +174,24 @@ def _try_memory(
     return memory, None
 
 
-def _claim(memory: NodeMemory, topology: Topology) -> tuple[int, int] | None:
-    """Reserve this rank's part; (needed, available) bytes of the node if there is no room."""
+def _free_bytes() -> int:
+    """What /dev/shm has left."""
+    free = os.statvfs("/dev/shm")
+    return free.f_bavail * free.f_frsize
+
+
+def _claim(memory: NodeMemory, topology: Topology, available: int) -> tuple[int, int] | None:
+    """Reserve this rank's part; (needed, available) bytes of the node if there is no room.
+
+    Args:
+        available: what was free before any rank of the node reserved its part.
+    """
     try:
         memory.claim(topology.oversubscribed)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.ENOMEM):
             raise
-        free = os.statvfs("/dev/shm")
-        return memory.nbytes, free.f_bavail * free.f_frsize
+        return memory.nbytes, available
     return None
 
 
