@@ -153,13 +153,18 @@ struct Reduction {
             operands.sources[k] = static_cast<const std::byte *>(arguments.sources[k]);
             operands.scales[k] = static_cast<Lane>(scaled ? arguments.scales[k] : 1.0);
         }
-        if constexpr (kFloating) {
-            if (scaled) {
-                return loop<true, 0>(operands, arguments.count);
+        // Sums are what training waits for. Other operators get by with fewer, smaller loops.
+        if constexpr (std::is_same_v<Arith, Sum>) {
+            if (!scaled && operands.source_count == 2) {
+                return loop<false, 2>(operands, arguments.count);
             }
-        }
-        if (arguments.source_count == 2) {
-            return loop<false, 2>(operands, arguments.count);
+            if constexpr (kFloating) {
+                if (scaled) {
+                    return loop<true, 0>(operands, arguments.count);
+                }
+            }
+        } else if (scaled) {
+            return finish(operands, 0, arguments.count);
         }
         loop<false, 0>(operands, arguments.count);
     }

@@ -175,6 +175,41 @@ void test_nan_and_zeros() {
     });
 }
 
+// Every f16 widens to what its bits mean, and every f32 near the middle of two goes to the right
+// one.
+void test_float16() {
+    std::vector<std::uint16_t> halves(0x7c01); // up to infinity, which rounds as 65536 would
+    std::vector<float> meant(halves.size());
+    for (std::size_t h = 0; h < halves.size(); ++h) {
+        const int exponent = static_cast<int>(h >> 10), fraction = static_cast<int>(h & 0x3ff);
+        halves[h] = static_cast<std::uint16_t>(h);
+        meant[h] = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                 : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+    }
+    std::vector<float> values;
+    std::vector<std::uint16_t> expected;
+    for (std::size_t h = 0; h + 1 < halves.size(); ++h) {
+        const float middle = meant[h] + (meant[h + 1] - meant[h]) / 2;
+        const auto even = static_cast<std::uint16_t>(h + h % 2);
+        values.insert(values.end(), {std::nextafter(middle, 0.0F), middle, -middle,
+                                     std::nextafter(middle, 1e9F)});
+        expected.insert(expected.end(), {halves[h], even, static_cast<std::uint16_t>(even | 0x8000),
+                                         halves[h + 1]});
+    }
+    const float infinity = std::numeric_limits<float>::infinity();
+    meant.back() = infinity;
+    on_every_level([&] {
+        std::vector<float> wide(halves.size());
+        const Source narrow_source[] = {{halves.data(), DType::f16}};
+        reduce(wide.data(), DType::f32, narrow_source, wide.size(), Op::sum, 1.0);
+        assert(wide == meant);
+        std::vector<std::uint16_t> narrow(values.size());
+        const Source wide_source[] = {{values.data(), DType::f32}};
+        reduce(narrow.data(), DType::f16, wide_source, narrow.size(), Op::sum, 1.0);
+        assert(narrow == expected);
+    });
+}
+
 // Packs and unpacks a random view against nested loops.
 void test_views() {
     std::mt19937 random(2);
@@ -248,6 +283,7 @@ int main() {
     test_plain_sums();
     test_float_environment();
     test_nan_and_zeros();
+    test_float16();
     test_views();
     test_refused_views();
     std::printf("kernels:");
