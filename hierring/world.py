@@ -80,6 +80,9 @@ def _world_number(name: str, query: str) -> int:
         return int(getattr(_default, name)())
     from mpi4py import MPI
 
+    from hierring.communicator import exit_hook
+
+    exit_hook.install()
     return int(getattr(MPI.COMM_WORLD, query)())
 
 

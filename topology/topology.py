@@ -161,6 +161,15 @@ class Topology:
         """Node numbers as the leader ring visits them, crossing switches as seldom as it can."""
         return ring_order([node.hardware.switch_path for node in self.nodes])
 
+    @cached_property
+    def ring_nodes(self) -> tuple[Node, ...]:
+        """The nodes in the order of the leader ring."""
+        return tuple(self.nodes[number] for number in self.leader_order)
+
+    def ring_position(self, node: int) -> int:
+        """Where node number `node` stands in the leader ring."""
+        return self.leader_order.index(node)
+
     @property
     def placement(self) -> str:
         """How ranks lie: "one node", "one rank per node", "block", "cyclic" or "mixed"."""

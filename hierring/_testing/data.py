@@ -59,7 +59,7 @@ def _hash(rank: int, count: int, salt: int = 0) -> Array:
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
     z.flags.writeable = False
-    return z
+    return np.asarray(z)
 
 
 def exact_input(dtype: str, op: str, rank: int, size: int, count: int, salt: int = 0) -> Array:

@@ -54,6 +54,7 @@ class Communicator(Collectives):
     def __init__(self, mpi_comm: Any = None, *, config: Config | None = None) -> None:
         from mpi4py import MPI
 
+        exit_hook.install()
         super().__init__(Config.from_env() if config is None else config)
         if mpi_comm is None:
             mpi_comm = MPI.COMM_WORLD

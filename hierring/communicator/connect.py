@@ -152,13 +152,11 @@ def _try_memory(
     leader = topology.nodes[topology.node_rank].ranks[0]
     try:
         created = contact.agree(
-            lambda: (memory.create(named), _free_bytes()) if contact.me == leader else None,
-            seconds,
-            what,
+            lambda: _create(memory, named) if contact.me == leader else None, seconds, what
         )
         path, available = created[leader] or ("", 0)
         contact.agree(
-            lambda: None if contact.me == leader else memory.attach(path),
+            lambda: None if contact.me == leader else _attach(memory, path),
             seconds,
             what,
         )
@@ -174,10 +172,29 @@ def _try_memory(
     return memory, None
 
 
-def _free_bytes() -> int:
-    """What /dev/shm has left."""
-    free = os.statvfs("/dev/shm")
-    return free.f_bavail * free.f_frsize
+def _create(memory: NodeMemory, named: bool) -> tuple[str, int]:
+    """(path of the node's new segment, bytes that /dev/shm had left for it)."""
+    try:
+        path = memory.create(named)
+        free = os.statvfs("/dev/shm") if path else None
+    except OSError as error:
+        raise _unusable("create", error, memory) from error
+    return path, free.f_bavail * free.f_frsize if free is not None else 0
+
+
+def _attach(memory: NodeMemory, path: str) -> None:
+    try:
+        memory.attach(path)
+    except OSError as error:
+        raise _unusable("attach to", error, memory) from error
+
+
+def _unusable(what: str, error: OSError, memory: NodeMemory) -> SharedMemoryError:
+    return SharedMemoryError(
+        f"could not {what} a segment of {memory.nbytes} bytes in /dev/shm ({error}): it must be a "
+        "tmpfs that this user may write to; or set HIERRING_SHARED_MEMORY=0, which is slower",
+        needed_bytes=memory.nbytes,
+    )
 
 
 def _claim(memory: NodeMemory, topology: Topology, available: int) -> tuple[int, int] | None:

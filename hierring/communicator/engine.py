@@ -34,7 +34,7 @@ from hierring.communicator.failure import (
     Cause,
     Guard,
 )
-from hierring.communicator.rails import Flow, Rails
+from hierring.communicator.rails import Rails
 from hierring.communicator.verdict import Verdict, mismatch_error, node_state
 from hierring.errors import HierringError
 from hierring.internode.control import Control
@@ -112,11 +112,12 @@ class Engine:
             contact.comm, contact.members, contact.tags.control, contact.counters
         )
         if topology.local_rank == 0:
-            leaders = [contact.members[node.ranks[0]] for node in topology.nodes]
+            leaders = [contact.members[node.leader] for node in topology.ring_nodes]
+            me = topology.ring_position(topology.node_rank)
             # The opening is one message whatever max_message_bytes says: its receive must match any
             # send.
             link = Link(
-                contact.comm, leaders, topology.node_rank, 0, [False] * len(leaders),
+                contact.comm, leaders, me, 0, [False] * len(leaders),
                 2**30, contact.counters,
             )  # fmt: skip
             self._opening = Opening(link, 2 * self.memory.layout.small_bytes)
@@ -204,7 +205,7 @@ class Engine:
         nbytes, combine = 0, None
         small = transfer is not None and transfer.rides(self.memory.layout.small_bytes)
         if small and transfer is not None and transfer.count and state.other is None:
-            flow = Flow(transfer, self.topology, flat=False)
+            flow = self._rails.flow(transfer)
             nbytes, combine = transfer.count * flow.work_size, flow.combine
             channel.reduce_small(
                 opening.payload.address, flow.work, transfer.dtype, transfer.count,
@@ -243,7 +244,7 @@ class Engine:
             self._rails.run(transfer, self.progress, guard)
 
     def _deliver_small(self, transfer: Transfer) -> None:
-        flow = Flow(transfer, self.topology, flat=False)
+        flow = self._rails.flow(transfer)
         if self.topology.num_nodes == 1:
             self.channel.reduce_small_to(
                 transfer.out, transfer.dtype, transfer.count, transfer.op.op, flow.node_divisor
@@ -330,7 +331,7 @@ class Engine:
         kind = MPI_ERROR if isinstance(error, MPI.Exception) else INTERRUPTED
         text = (
             f"{stall.describe_call(self, call)}: rank {self.contact.me} on "
-            f"{self.host(self.contact.me)} left it by {type(error).__name__} {error}"
+            f"{self.host(self.contact.me)} left it by {type(error).__name__} {error}".rstrip()
         )
         try:
             self.break_for(Cause(kind, (self.contact.me,), text))

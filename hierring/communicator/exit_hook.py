@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hierring.communicator.communicator import Communicator
     from hierring.communicator.engine import Engine
 
-__all__ = ["keep", "say_goodbye", "watch"]
+__all__ = ["install", "keep", "say_goodbye", "watch"]
 
 #: Before MPI_Abort, which may cut off what mpiexec has not yet read of our stderr.
 FLUSH_S = 0.1
@@ -36,7 +36,6 @@ _uncaught = False
 
 def watch(communicator: Communicator) -> None:
     """Let the hook care for this communicator."""
-    _install()
     _alive.add(communicator)
 
 
@@ -47,7 +46,8 @@ def keep(engine: Engine) -> None:
         _kept.append(engine)
 
 
-def _install() -> None:
+def install() -> None:
+    """Put the hook in place; as early as hierring touches MPI, for a rank may fail before init."""
     global _installed
     if _installed:
         return
@@ -106,9 +106,9 @@ def say_goodbye(engine: Engine) -> None:
     topology = engine.topology
     if engine.control is None or topology.local_rank != 0:
         return
-    plan = ring.doubling(topology.num_nodes, topology.node_rank)
-    nodes = [*plan.partners, plan.folds_to, plan.folded]
-    partners = [topology.nodes[node].ranks[0] for node in nodes if node is not None]
+    plan = ring.doubling(topology.num_nodes, topology.ring_position(topology.node_rank))
+    places = [*plan.partners, plan.folds_to, plan.folded]
+    partners = [topology.ring_nodes[place].leader for place in places if place is not None]
     engine.control.send(partners, "left")
     until = time.monotonic() + FAREWELL_S
     missing = set(partners) - engine.left_ranks

@@ -50,7 +50,7 @@ class Flow:
     def __init__(self, transfer: Transfer, topology: Topology, flat: bool) -> None:
         size = topology.size
         average = transfer.op.average
-        weights = [1] * size if flat else [len(node.ranks) for node in topology.nodes]
+        weights = [1] * size if flat else [node.local_size for node in topology.ring_nodes]
         alone = len(weights) == 1
         mean = transfer.mean and not alone
         self.work: DType = transfer.dtype if alone else transfer.wire
@@ -81,6 +81,7 @@ class Rails:
         self._links: dict[tuple[bool, int, int], Link] = {}
         self._scratch: dict[tuple[bool, int, int], Memory] = {}
         self._waiting: list[int] = []
+        self._flows: dict[tuple[object, ...], Flow] = {}
 
     @property
     def scratch_nbytes(self) -> int:
@@ -91,12 +92,20 @@ class Rails:
         """The ranks whose messages an exchange between nodes waits for: its neighbours."""
         return list(self._waiting)
 
+    def flow(self, transfer: Transfer, flat: bool = False) -> Flow:
+        """The numbers of a transfer; made once for each kind of transfer."""
+        key = (transfer.dtype, transfer.wire, transfer.op, flat)
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = Flow(transfer, self._topology, flat)
+        return flow
+
     # --- hierarchical ------------------------------------------------------------------------
 
     def begin(self, transfer: Transfer) -> None:
         """Hand the transfer to the node's channel; nothing but own cells is written yet."""
         layout, topology = self._memory.layout, self._topology
-        flow = Flow(transfer, topology, flat=False)
+        flow = self.flow(transfer)
         runners = 0
         if topology.num_nodes > 1:
             runners = min(topology.local_size, self._rail_count(transfer, flow))
@@ -110,7 +119,7 @@ class Rails:
     def run(self, transfer: Transfer, progress: Progress, ticker: Ticker) -> None:
         """The phases of a begun and opened transfer over several nodes."""
         topology, layout = self._topology, self._memory.layout
-        flow = Flow(transfer, topology, flat=False)
+        flow = self.flow(transfer)
         rails = self._rail_count(transfer, flow)
         mine = [rail for rail in range(rails) if rail % topology.local_size == topology.local_rank]
         slicing = _Slicing(self._memory, transfer, flow, self._cell_elems(transfer, flow, layout))
@@ -120,15 +129,15 @@ class Rails:
             for slot in range(min(slicing.slots, slicing.slices))
             for rail in mine
         ]
-        me = topology.node_rank
-        self._waiting = [self._link(False, 0, 0).members[(me - 1) % topology.num_nodes]]
+        place = topology.ring_position(topology.node_rank)
+        self._waiting = [topology.ring_nodes[place - 1].leader]
         channel = self._memory.channel
         progress.run(tasks, ticker, channel.advance, channel.block)
         self._waiting = []
 
     def _rail_count(self, transfer: Transfer, flow: Flow) -> int:
         """How many shards; a function of what all ranks agree on."""
-        most = self._config.leaders or max(len(node.ranks) for node in self._topology.nodes)
+        most = self._config.leaders or max(node.local_size for node in self._topology.nodes)
         worth = transfer.count * flow.work_size // SHARD_BYTES
         return max(1, min(most, worth, MAX_RAILS))
 
@@ -167,7 +176,7 @@ class Rails:
     ) -> Task:
         """The algorithm between nodes for one shard of one slice."""
         if transfer.pieces is not None:
-            owner = transfer.pieces.owners[index]
+            owner = self._topology.ring_position(transfer.pieces.owners[index])
             if transfer.contribute == "copy":
                 return algorithms.broadcast_from(link, part, owner)
             scratch = self._scratch_for(key, part.nbytes)
@@ -195,7 +204,7 @@ class Rails:
             cells = Layout(self._memory.layout.cell_bytes, 3, 3, CACHE_LINE)
             self._flat_memory = private_memory(cells)
         memory = self._flat_memory
-        flow = Flow(transfer, topology, flat=True)
+        flow = self.flow(transfer, flat=True)
         cell_bytes = memory.layout.cell_bytes
         if transfer.algorithm == "naive":
             cell_bytes //= max(topology.size - 1, 1)  # so that all contributions fit into scratch
@@ -251,8 +260,8 @@ class Rails:
             if flat:
                 ranks, me = list(range(topology.size)), contact.me
             else:
-                ranks = [node.ranks[rail % len(node.ranks)] for node in topology.nodes]
-                me = topology.node_rank
+                ranks = [node.ranks[rail % node.local_size] for node in topology.ring_nodes]
+                me = topology.ring_position(topology.node_rank)
             local = [topology.node_of(rank) == topology.node_rank for rank in ranks]
             link = Link(
                 contact.comm, [contact.members[rank] for rank in ranks], me,

@@ -93,8 +93,14 @@ class NodeMemory:
         )
 
     def create(self, named: bool) -> str:
-        """Create the segment; returns the path that the node's other ranks attach to."""
-        self._segment = _core.Segment.create(self.nbytes, SHM_DIRECTORY, named)
+        """Create the segment; returns the path that the node's other ranks attach to.
+
+        A rank alone on its node needs no shared memory, and takes none of /dev/shm.
+        """
+        if self.local_size == 1:
+            self._segment = _core.Segment.private(self.nbytes)
+        else:
+            self._segment = _core.Segment.create(self.nbytes, SHM_DIRECTORY, named)
         return str(self._segment.path)
 
     def attach(self, path: str) -> None:
@@ -157,6 +163,6 @@ class NodeMemory:
 def private_memory(layout: Layout) -> NodeMemory:
     """The same for a rank that plays a node of its own in a flat algorithm; nothing is shared."""
     memory = NodeMemory(layout, 0, 1, ring_schedule=False)
-    memory._segment = _core.Segment.private(memory.nbytes)
+    memory.create(named=False)
     memory.claim(oversubscribed=False)
     return memory
