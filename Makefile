@@ -84,7 +84,7 @@ test-long:
 lint: .venv/.installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check --quiet .
-	.venv/bin/clang-format --dry-run -Werror csrc/* tests/native/*.?pp
+	.venv/bin/clang-format --dry-run -Werror --ferror-limit=9 csrc/* tests/native/*.?pp
 	cd build && ../.venv/bin/mypy --config-file ../pyproject.toml -p hierring
 	cd build && ../.venv/bin/python -P -m mypy.stubtest --mypy-config-file ../pyproject.toml hierring._core
 	bash -n .ci/run
