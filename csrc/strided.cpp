@@ -4,10 +4,12 @@
 // runs, then the begin of the last one. Divisions happen once per call, to find the first run.
 #include "strided.hpp"
 
+#include "strided_copy.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cstring>
+#include <cstdlib>
 #include <stdexcept>
 
 namespace hierring {
@@ -25,59 +27,6 @@ std::size_t checked_product(std::size_t a, std::size_t b) {
         throw std::invalid_argument("the view has more bytes than memory can have");
     }
     return product;
-}
-
-// Copies between a strided side and a contiguous side. Unpack: from the contiguous to the strided.
-template <bool Unpack>
-[[gnu::always_inline]] inline void move_bytes(std::byte *strided, std::byte *contiguous,
-                                              std::size_t nbytes) {
-    if constexpr (Unpack) {
-        std::memcpy(strided, contiguous, nbytes);
-    } else {
-        std::memcpy(contiguous, strided, nbytes);
-    }
-}
-
-// Moves `count` runs of Nbytes bytes each, `stride` bytes apart; the copies are single
-// instructions.
-template <bool Unpack, std::size_t Nbytes>
-void move_small_runs(std::byte *strided, std::ptrdiff_t stride, std::byte *contiguous,
-                     std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        move_bytes<Unpack>(strided, contiguous, Nbytes);
-        strided += stride;
-        contiguous += Nbytes;
-    }
-}
-
-// Moves `count` runs of any length.
-template <bool Unpack>
-void move_runs(std::byte *strided, std::ptrdiff_t stride, std::byte *contiguous, std::size_t count,
-               std::size_t run_nbytes) {
-    switch (run_nbytes) {
-    case 1:
-        return move_small_runs<Unpack, 1>(strided, stride, contiguous, count);
-    case 2:
-        return move_small_runs<Unpack, 2>(strided, stride, contiguous, count);
-    case 4:
-        return move_small_runs<Unpack, 4>(strided, stride, contiguous, count);
-    case 8:
-        return move_small_runs<Unpack, 8>(strided, stride, contiguous, count);
-    case 12:
-        return move_small_runs<Unpack, 12>(strided, stride, contiguous, count);
-    case 16:
-        return move_small_runs<Unpack, 16>(strided, stride, contiguous, count);
-    case 32:
-        return move_small_runs<Unpack, 32>(strided, stride, contiguous, count);
-    case 64:
-        return move_small_runs<Unpack, 64>(strided, stride, contiguous, count);
-    default:
-        for (std::size_t i = 0; i < count; ++i) {
-            move_bytes<Unpack>(strided, contiguous, run_nbytes);
-            strided += stride;
-            contiguous += run_nbytes;
-        }
-    }
 }
 
 } // namespace
@@ -128,10 +77,9 @@ class Walker {
         return position;
     }
 
-    // Moves the position `count` runs along the innermost axis, to its end at most, and from there
-    // to the begin of the next row, or back to the first run after the last row.
-    static void advance(const Part &part, Position &position, std::size_t count) {
-        std::size_t axis = part.axes.size() - 1;
+    // Moves the position `count` steps along an axis, to its end at most, and from there to the
+    // next index of the axis around it, or back to the first run after the last one.
+    static void advance(const Part &part, Position &position, std::size_t axis, std::size_t count) {
         position.at += static_cast<std::ptrdiff_t>(count) * part.axes[axis].stride;
         position.index[axis] += count;
         while (position.index[axis] == part.axes[axis].extent) {
@@ -145,6 +93,36 @@ class Walker {
             ++position.index[axis];
             position.at += part.axes[axis].stride;
         }
+    }
+
+    // Moves `runs` whole runs from the position on: by several rows at a time where they begin at
+    // the begin of a row and that is faster, else along one row.
+    template <bool Unpack>
+    static std::byte *move_whole_runs(const Part &part, Position &position, std::size_t runs,
+                                      std::size_t run_nbytes, std::byte *contiguous) {
+        const std::size_t last = part.axes.size() - 1;
+        const View::Axis row = part.axes[last];
+        const View::Axis outer = last > 0 ? part.axes[last - 1] : View::Axis{1, PTRDIFF_MAX};
+        const auto move_tiles = std::abs(outer.stride) < std::abs(row.stride)
+                                    ? square_tiles<Unpack>(run_nbytes)
+                                    : nullptr;
+        while (runs > 0) {
+            std::size_t some;
+            if (move_tiles != nullptr && position.index[last] == 0 && runs >= 2 * row.extent) {
+                const std::size_t rows =
+                    std::min(runs / row.extent, outer.extent - position.index[last - 1]);
+                move_tiles(position.at, outer.stride, row.stride, contiguous, rows, row.extent);
+                advance(part, position, last - 1, rows);
+                some = rows * row.extent;
+            } else {
+                some = std::min(runs, row.extent - position.index[last]);
+                move_runs<Unpack>(position.at, row.stride, contiguous, some, run_nbytes);
+                advance(part, position, last, some);
+            }
+            contiguous += some * run_nbytes;
+            runs -= some;
+        }
+        return contiguous;
     }
 
     // Moves elements [begin, begin + count) of one part.
@@ -161,18 +139,11 @@ class Walker {
             move_bytes<Unpack>(position.at + offset * itemsize, contiguous, some * itemsize);
             contiguous += some * itemsize;
             count -= some;
-            advance(part, position, 1);
+            advance(part, position, part.axes.size() - 1, 1);
         }
         const std::size_t run_nbytes = part.run_count * itemsize;
-        const View::Axis row = part.axes.back();
-        for (std::size_t runs = count / part.run_count; runs > 0;) {
-            const std::size_t some =
-                std::min(runs, row.extent - position.index[part.axes.size() - 1]);
-            move_runs<Unpack>(position.at, row.stride, contiguous, some, run_nbytes);
-            contiguous += some * run_nbytes;
-            runs -= some;
-            advance(part, position, some);
-        }
+        contiguous =
+            move_whole_runs<Unpack>(part, position, count / part.run_count, run_nbytes, contiguous);
         if (const std::size_t rest = count % part.run_count) {
             move_bytes<Unpack>(position.at, contiguous, rest * itemsize);
         }
