@@ -6,6 +6,7 @@ raised" and never a length of sleep.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -96,7 +97,8 @@ def let_one_be_late(
         error = check.raises(hr.CollectiveTimeoutError, call, "a rank in time")
         took = time.monotonic() - began
         limit = DEADLINE_S + HEARING_S + SLACK_S
-        check.true(DEADLINE_S <= took < limit, f"raised after {took:.2f} s")
+        # Not before the deadline of the first that came, nor long after this rank's own.
+        check.true(DEADLINE_S / 2 < took < limit, f"raised after {took:.2f} s")
         check.true(isinstance(error, TimeoutError), "is a TimeoutError")
         missing = getattr(error, "missing_ranks", None)
         check.true(missing == (late,), f"missing_ranks {missing}, late is {late}: {error}")
@@ -221,10 +223,18 @@ def test_ctrl_c_inside_a_call(
                 if late == RANK:
                     meet(control)
                 began = time.monotonic()
-                error = check.raises(hr.HierringError, lambda: comm.allreduce(x, out=out), "others")
+                error: BaseException | None = None
+                try:
+                    comm.allreduce(x, out=out)
+                except hr.HierringError as caught:
+                    error = caught
                 took = time.monotonic() - began
                 check.true(took < 5, f"raised after {took:.2f} s")
-                check.true(f"rank {victim}" in str(error), f"names rank {victim}: {error}")
+                if error is None:  # it came late, alone on its node, and found all it needs
+                    check.true([RANK] in simulated_nodes(SIZE) and late == RANK, "others are told")
+                    check.equal(out, np.full(count, float(TOTAL - SIZE)), "then it is right")
+                else:
+                    check.true(f"rank {victim}" in str(error), f"names rank {victim}: {error}")
                 if late != RANK:
                     meet(control)
             check.equal(x, np.full(count, float(RANK)), "x is untouched where out= was given")
@@ -241,13 +251,16 @@ def test_closing_a_broken_communicator(control: MPI.Comm) -> None:
     """`close` of a broken communicator waits for nobody."""
     with Checks() as check:
         handle = hr.Communicator(MPI.COMM_WORLD, config=Config.from_env(timeout_s=DEADLINE_S))
-        let_one_be_late(check, handle, control, SIZE - 1, handle.barrier)
-        if RANK == 0:
-            began = time.monotonic()
-            handle.close()
-            check.true(time.monotonic() - began < 1.0, "close returns at once")
-        meet(control)
-        handle.close()
+        more = let_one_be_late(check, handle, control, SIZE - 1, handle.barrier)
+        if more[RANK]:  # this rank learns of the break by closing
+            with contextlib.suppress(hr.CollectiveTimeoutError):
+                handle.close()
+        for turn in range(2 * SIZE):  # one rank after the other, and each of them twice
+            if turn // 2 == RANK:
+                began = time.monotonic()
+                handle.close()
+                check.true(time.monotonic() - began < 1.0, "close returns at once")
+            meet(control)
         check.raises(hr.HierringError, handle.barrier, "closed")
 
 

@@ -48,6 +48,20 @@ def test_split_with_reversed_keys(comm: hr.Communicator) -> None:
         sum_is_right(check, reverse, list(range(SIZE)), "reversed")
 
 
+@several_ranks
+def test_split_of_one_part_alone(comm: hr.Communicator) -> None:
+    """The other part takes no part in it, though both came of one split."""
+    ranks = list(range(0, SIZE, 2))[::-1]
+    with Checks() as check, comm.split(RANK % 2) as half:
+        if RANK % 2 == 0:
+            with half.split(0, key=-RANK, timeout=20) as nested:
+                check.true(nested.rank() == ranks.index(RANK), f"rank {nested.rank()}")
+                sum_is_right(check, nested, ranks, "nested")
+                with nested.split(0, timeout=20) as deeper:
+                    sum_is_right(check, deeper, ranks, "deeper")
+        sum_is_right(check, comm, list(range(SIZE)), "parent")
+
+
 def test_split_leaves_ranks_out(comm: hr.Communicator) -> None:
     with Checks() as check:
         part = comm.split(0 if RANK < (SIZE + 1) // 2 else None)
