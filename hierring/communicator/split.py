@@ -50,10 +50,16 @@ def child_contact(
 
     One duplicate of the parent's communicator serves the children of all colors: their ranks are
     disjoint, so their messages can't meet. Unlike MPI_Comm_split it can be waited for with a
-    deadline.
+    deadline. A parent that is such a child itself has no MPI communicator of its own to duplicate:
+    its sisters' ranks, which take no part, are in it too.
     """
-    deadline = Deadline(seconds, "split", [])
-    twin = Resumable(bootstrap.duplicate(parent.comm)).run(deadline)
+    members = parent.members
+    if len(members) == parent.comm.Get_size():
+        deadline = Deadline(seconds, "split", [])
+        twin = Resumable(bootstrap.duplicate(parent.comm)).run(deadline)
+    else:
+        twin = bootstrap.extract(parent.comm, members)
+        members = list(range(len(members)))
     color = pairs[parent.me][0]
     if color is None:
         twin.Free()
@@ -64,7 +70,7 @@ def child_contact(
     )
     return Contact(
         twin,
-        [parent.members[rank] for rank in ranks],
+        [members[rank] for rank in ranks],
         ranks.index(parent.me),
         [parent.world[rank] for rank in ranks],
     )

@@ -13,7 +13,7 @@ from typing import Any
 from hierring import ring
 from hierring.internode.progress import AGAIN, Step
 
-__all__ = ["allgather", "duplicate"]
+__all__ = ["allgather", "duplicate", "extract"]
 
 
 def duplicate(comm: Any) -> Generator[Step, None, Any]:
@@ -24,6 +24,18 @@ def duplicate(comm: Any) -> Generator[Step, None, Any]:
     yield [request]
     twin.Set_errhandler(MPI.ERRORS_RETURN)
     return twin
+
+
+def extract(comm: Any, members: list[int]) -> Any:
+    """A communicator of `members`, in this order; collective over them alone.
+
+    It blocks, for MPI has no other form: only where all have just agreed to come.
+    """
+    from mpi4py import MPI
+
+    part = comm.Create_group(comm.Get_group().Incl(members))
+    part.Set_errhandler(MPI.ERRORS_RETURN)
+    return part
 
 
 def allgather(
