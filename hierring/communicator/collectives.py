@@ -114,8 +114,9 @@ class Collectives(Operating):
                 engine, call, lambda: requests.allgather_data(engine, source, rows, out)
             )
             engine.run(call, request.descriptor, request.transfer)
+            gathered = request.finish()
             self._completed += 1
-            return request.finish()
+            return gathered
 
     def broadcast(self, x: Any, root: int = 0, *, out: Any = None, timeout: Timeout = None) -> Any:
         """Copy rank `root`'s `x` to all ranks, in place or into `out`.

@@ -188,6 +188,8 @@ class Communicator(Collectives):
             if self._engine.cause() is None:
                 self._operate("close", timeout, lambda engine: requests.plain("close"))
                 self._closed = True
+                # A slower rank, still in its close, must not take the freed lock for a death.
+                self._engine.channel.leave()
                 self._engine.memory.close()
                 self._contact.comm.Free()
             self._closed = True
@@ -217,7 +219,7 @@ class Communicator(Collectives):
         with self._lock:
             if not self._closed and not self._forked:
                 self._closed = True
-                exit_hook.say_goodbye(self._engine)
+                exit_hook.say_goodbye([self._engine])
 
     def __repr__(self) -> str:
         nodes = self._topology.num_nodes

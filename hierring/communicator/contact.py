@@ -98,12 +98,18 @@ class Resumable:
         self._result.append((yield from self._steps))
 
     def run(self, deadline: Ticker) -> Any:
+        _given_up.add(self)
         if self._started:
             self._progress.resume(deadline)
         else:
             self._started = True
             self._progress.run([self._task()], deadline)
+        _given_up.discard(self)
         return self._result[0]
+
+
+#: Waits that ended by an exception: MPI may use what they refer to until the process ends.
+_given_up: set[Resumable] = set()
 
 
 @dataclass

@@ -61,7 +61,7 @@ class Descriptor:
 
     @classmethod
     def refused(cls, error: BaseException) -> Descriptor:
-        return cls(REFUSED, text=f"{type(error).__name__}: {error}")
+        return cls(REFUSED, text=quote(error))
 
     def pack(self) -> tuple[int, bytes]:
         """(64-bit digest of what must agree, the descriptor as bytes)."""
@@ -105,13 +105,22 @@ class Descriptor:
 def _pack(descriptor: Descriptor) -> tuple[int, bytes]:
     """Cached: a training loop makes the same few calls again and again."""
     d = descriptor
-    text = d.text.encode()[:TEXT_BYTES]
+    text = d.text.encode(errors="replace")[:TEXT_BYTES]
     fixed = _FIXED.pack(
         d.kind, d.op, d.average, d.dtype, d.wire, d.algorithm, d.root, d.count, d.extra, len(text)
     )  # fmt: skip
     comparable = fixed[:-2]
     digest = int.from_bytes(hashlib.blake2b(comparable, digest_size=8).digest(), "little")
     return digest, fixed + text
+
+
+def quote(error: BaseException) -> str:
+    """An exception in one line, also one that can't say what it is."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(without a text)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def digest_of(*facts: Any) -> int:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hierring import _core
 from hierring.communicator import exit_hook, stall
-from hierring.communicator.descriptor import REFUSED, Descriptor
+from hierring.communicator.descriptor import REFUSED, Descriptor, quote
 from hierring.communicator.failure import (
     DEAD,
     INTERRUPTED,
@@ -93,12 +93,15 @@ class Engine:
         self.remote_ranks = [
             rank for node in topology.nodes for rank in node.ranks if rank not in self.local_ranks
         ]
-        self.left_ranks: set[int] = set()
+        #: Ranks of other nodes that have left, and the last operation each took part in.
+        self.left_ranks: dict[int, int] = {}
         self.inquiry = stall.Inquiry()
         self.control: Control | None = None
         self.progress = Progress()
         self._before = operations_before
         self._seq = 0
+        self._settled = 0
+        self._torn = False
         self._cause: Cause | None = None
         self._opening: Opening | None = None
         self._parked: list[Any] = []
@@ -133,8 +136,30 @@ class Engine:
         now = time.monotonic()
         return Call(name, self._seq, self.number_of(self._seq), now, now + seconds)
 
+    def settle(self) -> None:
+        """The call is over for the caller too, or will raise on every rank."""
+        self._settled = self._seq
+
+    def abandon(self, name: str, error: BaseException, entered: bool) -> None:
+        """A call ends by `error` on this rank: break the communicator, unless all ranks know.
+
+        Also where the data had already arrived, or the call not begun: whoever catches the error
+        and makes the call again would meet ranks that are one call before or behind.
+        """
+        known = self._settled == self._seq if entered else isinstance(error, HierringError)
+        if known or self.cause() is not None:
+            return
+        seq = self._seq if entered else self._seq + 1
+        call = Call(name, seq, self.number_of(seq), 0.0, 0.0)
+        self._interrupted(call, error, None)
+
     def number_of(self, seq: int) -> int:
         return self._before + seq
+
+    @property
+    def seq(self) -> int:
+        """The last operation this rank has entered, by its number on the channel."""
+        return self._seq
 
     @property
     def entered(self) -> int:
@@ -156,6 +181,7 @@ class Engine:
             verdict = self._open(call, guard, descriptor, transfer)
             if verdict.bad:
                 self.channel.fail()
+                self.settle()
             elif transfer is not None and transfer.count:
                 self._move(guard, transfer)
         except Broken as broken:
@@ -287,7 +313,7 @@ class Engine:
             elif kind == "answer":
                 self.inquiry.answers[sender] = message
             elif kind == "left":
-                self.left_ranks.add(sender)
+                self.left_ranks[sender] = message["seq"]
 
     def investigate(self, call: Call) -> Cause:
         return stall.investigate(self, call)
@@ -328,10 +354,11 @@ class Engine:
         """Break the communicator because of an exception in the middle of an operation."""
         from mpi4py import MPI
 
+        self._torn = True
         kind = MPI_ERROR if isinstance(error, MPI.Exception) else INTERRUPTED
         text = (
             f"{stall.describe_call(self, call)}: rank {self.contact.me} on "
-            f"{self.host(self.contact.me)} left it by {type(error).__name__} {error}".rstrip()
+            f"{self.host(self.contact.me)} left it by {quote(error)}"
         )
         try:
             self.break_for(Cause(kind, (self.contact.me,), text))
@@ -366,10 +393,20 @@ class Engine:
             requests += [request for request, _ in self.control.pending()]
         return [request for request in requests if request]
 
+    def must_stay(self) -> bool:
+        """Whether MPI may still use memory of this broken engine.
+
+        After an exception out of the blue for ever: it may have come between the start of a message
+        and the note of its request.
+        """
+        torn = self._torn and (self.control is not None or self._rails.used)
+        return torn or bool(self.open_requests())
+
     def keep_receiving(self, receiving: list[Any]) -> None:
         """Keep receives (request, memory) of stale messages until MPI has completed them."""
         if receiving:
             self._parked.append(([request for request, _ in receiving], receiving))
+            exit_hook.keep(self)
 
     @property
     def scratch_nbytes(self) -> int:

@@ -26,12 +26,15 @@ __all__ = ["install", "keep", "say_goodbye", "watch"]
 #: Before MPI_Abort, which may cut off what mpiexec has not yet read of our stderr.
 FLUSH_S = 0.1
 FAREWELL_S = 1.0
+#: How long a thread that is still inside a communicator may take to come out.
+BUSY_S = 0.5
 
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
 #: Engines of broken generations whose memory MPI may still use.
 _kept: list[Engine] = []
 _installed = False
 _uncaught = False
+_in_fork = False
 
 
 def watch(communicator: Communicator) -> None:
@@ -41,8 +44,8 @@ def watch(communicator: Communicator) -> None:
 
 def keep(engine: Engine) -> None:
     """Keep a broken engine's memory for as long as MPI may touch it."""
-    _kept[:] = [old for old in _kept if old.open_requests()]
-    if engine.open_requests():
+    _kept[:] = [old for old in _kept if old is not engine and old.must_stay()]
+    if engine.must_stay():
         _kept.append(engine)
 
 
@@ -68,6 +71,8 @@ def install() -> None:
 
 def _in_child() -> None:
     """A forked child shares the parent's memory and MPI state but may use neither."""
+    global _in_fork
+    _in_fork = True
     for communicator in _alive:
         communicator._forked = True
 
@@ -75,45 +80,61 @@ def _in_child() -> None:
 def _at_exit() -> None:
     from mpi4py import MPI
 
-    open_ones = [comm for comm in _alive if not comm._closed and not comm._forked]
-    if not MPI.Is_initialized() or MPI.Is_finalized():
+    if _in_fork or not MPI.Is_initialized() or MPI.Is_finalized():
         return
-    if any(communicator._forked for communicator in _alive):
-        return
-    broken = [comm for comm in open_ones if comm._engine.cause() is not None]
-    alone = MPI.COMM_WORLD.Get_size() == 1
-    if (_uncaught or broken) and not alone:
-        if not _uncaught:
-            cause = broken[0]._engine.cause()
-            text = cause.text if cause is not None else ""
-            print(f"hierring: ending the job, a communicator is broken: {text}", file=sys.stderr)
+    open_ones = [comm for comm in _alive if not comm._closed]
+    why = _why_abort(open_ones)
+    if why is not None and MPI.COMM_WORLD.Get_size() > 1:
+        if why:
+            print(f"hierring: ending the job, {why}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(FLUSH_S)
         MPI.COMM_WORLD.Abort(1)
     for communicator in open_ones:
-        communicator._leave()
+        communicator._closed = True
+    say_goodbye([communicator._engine for communicator in open_ones])
 
 
-def say_goodbye(engine: Engine) -> None:
+def _why_abort(open_ones: list[Communicator]) -> str | None:
+    """Why MPI_Finalize must not be reached; "" if Python has said it already, None if it may."""
+    if _uncaught:
+        return ""
+    for communicator in open_ones:
+        cause = communicator._engine.cause()
+        if cause is not None:
+            return f"a communicator is broken: {cause.text}"
+        if not communicator._lock.acquire(timeout=BUSY_S):
+            return "a thread is still inside a communicator"
+    return None
+
+
+def say_goodbye(engines: list[Engine]) -> None:
     """Mark this rank as left, so that nobody waits for it in vain.
 
     Its node's ranks see the mark. A leader tells the leaders that would wait for it in an opening;
     in a job that ends normally they all do so at about the same time, and each takes in what it is
-    sent.
+    sent, for FAREWELL_S at most whatever the number of communicators.
     """
+    missing = [(engine, _tell_leaders(engine)) for engine in engines]
+    until = time.monotonic() + FAREWELL_S
+    while any(partners for _, partners in missing) and time.monotonic() < until:
+        for engine, partners in missing:
+            if partners and engine.control is not None:
+                for sender, message in engine.control.receive():
+                    if message["kind"] == "left":
+                        partners.discard(sender)
+        time.sleep(0.001)
+
+
+def _tell_leaders(engine: Engine) -> set[int]:
+    """Leave; returns the leaders that were told and have not left themselves."""
     engine.channel.leave()
     topology = engine.topology
     if engine.control is None or topology.local_rank != 0:
-        return
+        return set()
     plan = ring.doubling(topology.num_nodes, topology.ring_position(topology.node_rank))
     places = [*plan.partners, plan.folds_to, plan.folded]
     partners = [topology.ring_nodes[place].leader for place in places if place is not None]
-    engine.control.send(partners, "left")
-    until = time.monotonic() + FAREWELL_S
-    missing = set(partners) - engine.left_ranks
-    while missing and time.monotonic() < until:
-        for sender, message in engine.control.receive():
-            if message["kind"] == "left":
-                missing.discard(sender)
-        time.sleep(0.001)
+    engine.control.send(partners, "left", seq=engine.seq)
+    return set(partners) - engine.left_ranks.keys()

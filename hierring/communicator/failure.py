@@ -134,23 +134,20 @@ class Guard(Ticker):
             log.warning("%s", engine.waiting_text(call, now))
 
     def _look_at_peers(self) -> None:
-        """Find local ranks that can't come any more.
+        """Find ranks that can't come any more.
 
-        One that has left is missed only by calls it did not enter: it finishes a call before it
-        leaves.
+        One that is gone is missed only by calls it did not finish: of a finished one all that this
+        rank needs has been written or sent, though this rank may not have looked yet.
         """
         engine, call = self._engine, self._call
         for local_rank, rank in enumerate(engine.local_ranks):
-            if rank == engine.contact.me:
+            left = engine.channel.peer(local_rank)[5]
+            if rank == engine.contact.me or (not left and engine.memory.alive(local_rank)):
                 continue
-            seq, _, _, _, _, left, _ = engine.channel.peer(local_rank)
-            if left:
-                if seq < call.seq:
-                    engine.break_for(engine.lost(rank, call, left=True))
-            elif not engine.memory.alive(local_rank):
-                # It may have left between the two looks: the mark is set before the lock goes.
-                left = engine.channel.peer(local_rank)[5]
+            # What it says now is its last word; it may have gone on since the look above.
+            seq, phase, _, _, _, left, _ = engine.channel.peer(local_rank)
+            if seq < call.seq or (seq == call.seq and phase != _core.IDLE):
                 engine.break_for(engine.lost(rank, call, left=left))
         for rank in engine.waiting_for(call):
-            if rank in engine.left_ranks:
+            if engine.left_ranks.get(rank, call.seq) < call.seq:
                 engine.break_for(engine.lost(rank, call, left=True))

@@ -40,8 +40,9 @@ class Operating:
         with self._entered(name, timeout) as (engine, call, check):
             request = self._prepared(engine, call, lambda: (check(), prepare(engine))[1])
             engine.run(call, request.descriptor, request.transfer)
+            result = request.finish()
             self._completed += 1
-            return request.finish()
+            return result
 
     @contextmanager
     def _entered(
@@ -50,7 +51,8 @@ class Operating:
         """Take the lock and the next sequence number.
 
         Yields a check of the timeout too: a bad one must be refused like any other argument, after
-        entering, so that the other ranks don't wait.
+        entering, so that the other ranks don't wait. A call that ends by an exception which the
+        other ranks don't know of breaks the communicator, at whatever point it was.
         """
         with self._lock:
             self._check_usable()
@@ -59,14 +61,20 @@ class Operating:
                     f"{name} was called from inside another collective of the same communicator (a "
                     "signal handler?): set a flag there and call it afterwards"
                 )
-            self._inside = True
+            engine = self._engine
+            before = engine.seq
             try:
+                self._inside = True
                 seconds, check = self._config.timeout_s, lambda: None
                 try:
                     seconds = self._seconds(timeout, seconds)
-                except HierringError as error:
+                except Exception as error:
                     check = _raiser(error)
-                yield self._engine, self._engine.enter(name, seconds), check
+                yield engine, engine.enter(name, seconds), check
+                engine.settle()
+            except BaseException as error:
+                engine.abandon(name, error, entered=engine.seq != before)
+                raise
             finally:
                 self._inside = False
 

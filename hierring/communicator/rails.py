@@ -88,6 +88,11 @@ class Rails:
         """Private bytes held for arriving data."""
         return sum(memory.nbytes for memory in self._scratch.values())
 
+    @property
+    def used(self) -> bool:
+        """Whether any message was ever sent."""
+        return bool(self._links)
+
     def waiting_for(self) -> list[int]:
         """The ranks whose messages an exchange between nodes waits for: its neighbours."""
         return list(self._waiting)
