@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hierring.communicator import requests
+from hierring.communicator import block_requests, requests
 from hierring.communicator.operating import Operating, Timeout
 
 __all__ = ["Collectives"]
@@ -91,7 +91,7 @@ class Collectives(Operating):
         return self._operate(
             "reduce_scatter",
             timeout,
-            lambda engine: requests.reduce_scatter(engine, x, op, out),
+            lambda engine: block_requests.reduce_scatter(engine, x, op, out),
         )
 
     def allgather(self, x: Any, *, out: Any = None, timeout: Timeout = None) -> Any:
@@ -105,13 +105,13 @@ class Collectives(Operating):
         """
         with self._entered("allgather", timeout) as (engine, call, check):
             request, source = self._prepared(
-                engine, call, lambda: (check(), requests.allgather_counts(engine, x))[1]
+                engine, call, lambda: (check(), block_requests.allgather_counts(engine, x))[1]
             )
             engine.run(call, request.descriptor, request.transfer)
             rows = request.finish()
             call = engine.enter("allgather", call.deadline - call.started)
             request = self._prepared(
-                engine, call, lambda: requests.allgather_data(engine, source, rows, out)
+                engine, call, lambda: block_requests.allgather_data(engine, source, rows, out)
             )
             engine.run(call, request.descriptor, request.transfer)
             gathered = request.finish()
@@ -126,7 +126,7 @@ class Collectives(Operating):
             root: the same on all ranks.
         """
         return self._operate(
-            "broadcast", timeout, lambda engine: requests.broadcast(engine, x, root, out)
+            "broadcast", timeout, lambda engine: block_requests.broadcast(engine, x, root, out)
         )
 
     def barrier(self, *, timeout: Timeout = None) -> None:

@@ -19,7 +19,7 @@ from hierring import ring
 
 if TYPE_CHECKING:
     from hierring.communicator.communicator import Communicator
-    from hierring.communicator.engine import Engine
+    from hierring.communicator.generation import Generation
 
 __all__ = ["install", "keep", "say_goodbye", "watch"]
 
@@ -30,8 +30,8 @@ FAREWELL_S = 1.0
 BUSY_S = 0.5
 
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
-#: Engines of broken generations whose memory MPI may still use.
-_kept: list[Engine] = []
+#: Generations of broken generations whose memory MPI may still use.
+_kept: list[Generation] = []
 _installed = False
 _uncaught = False
 _in_fork = False
@@ -42,7 +42,7 @@ def watch(communicator: Communicator) -> None:
     _alive.add(communicator)
 
 
-def keep(engine: Engine) -> None:
+def keep(engine: Generation) -> None:
     """Keep a broken engine's memory for as long as MPI may touch it."""
     _kept[:] = [old for old in _kept if old is not engine and old.must_stay()]
     if engine.must_stay():
@@ -101,15 +101,15 @@ def _why_abort(open_ones: list[Communicator]) -> str | None:
     if _uncaught:
         return ""
     for communicator in open_ones:
+        if not communicator._lock.acquire(timeout=BUSY_S):
+            return "a thread is still inside a communicator"
         cause = communicator._engine.cause()
         if cause is not None:
             return f"a communicator is broken: {cause.text}"
-        if not communicator._lock.acquire(timeout=BUSY_S):
-            return "a thread is still inside a communicator"
     return None
 
 
-def say_goodbye(engines: list[Engine]) -> None:
+def say_goodbye(engines: list[Generation]) -> None:
     """Mark this rank as left, so that nobody waits for it in vain.
 
     Its node's ranks see the mark. A leader tells the leaders that would wait for it in an opening;
@@ -127,7 +127,7 @@ def say_goodbye(engines: list[Engine]) -> None:
         time.sleep(0.001)
 
 
-def _tell_leaders(engine: Engine) -> set[int]:
+def _tell_leaders(engine: Generation) -> set[int]:
     """Leave; returns the leaders that were told and have not left themselves."""
     engine.channel.leave()
     topology = engine.topology

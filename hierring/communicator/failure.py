@@ -14,7 +14,7 @@ from hierring.errors import CollectiveTimeoutError, HierringError, RankFailedErr
 from hierring.internode.progress import Ticker
 
 if TYPE_CHECKING:
-    from hierring.communicator.engine import Call, Engine
+    from hierring.communicator.generation import Call, Generation
 
 __all__ = ["Broken", "Cause", "Guard"]
 
@@ -85,7 +85,7 @@ class Guard(Ticker):
     for.
     """
 
-    def __init__(self, engine: Engine, call: Call) -> None:
+    def __init__(self, engine: Generation, call: Call) -> None:
         self._engine = engine
         self._call = call
         self._warn_at = call.started + engine.config.warn_after_s

@@ -13,7 +13,8 @@ from hierring.config import Config, parse_seconds
 from hierring.errors import CollectiveMismatchError, HierringError
 
 if TYPE_CHECKING:
-    from hierring.communicator.engine import Call, Engine
+    from hierring.communicator.engine import Engine
+    from hierring.communicator.generation import Call
     from hierring.communicator.requests import Request
 
 __all__ = ["Operating", "Timeout"]

@@ -18,7 +18,7 @@ from hierring import _core
 from hierring.communicator.failure import TIMEOUT, Cause
 
 if TYPE_CHECKING:
-    from hierring.communicator.engine import Call, Engine
+    from hierring.communicator.generation import Call, Generation
 
 __all__ = ["Inquiry", "culprits", "describe_call", "investigate", "local_report"]
 
@@ -57,7 +57,7 @@ def culprits(waits: Mapping[int, set[int]]) -> list[int]:
     return sorted(waited_for - set(waits)) or sorted(waited_for)
 
 
-def local_report(engine: Engine, call: Call) -> tuple[dict[int, set[int]], dict[int, str]]:
+def local_report(engine: Generation, call: Call) -> tuple[dict[int, set[int]], dict[int, str]]:
     """(whom each rank of this node that is in the call waits for, sightings of those that are not).
 
     A rank that is stopped by a signal has entered but answers nobody: it counts as missing.
@@ -94,7 +94,7 @@ def _stopped(pid: int) -> bool:
         return False
 
 
-def answer(engine: Engine, call: Call) -> dict[str, Any]:
+def answer(engine: Generation, call: Call) -> dict[str, Any]:
     """This rank's answer to another node's question."""
     waits, seen = local_report(engine, call)
     mine = sorted(waits[engine.contact.me])
@@ -102,7 +102,7 @@ def answer(engine: Engine, call: Call) -> dict[str, Any]:
     return {"seq": call.seq, "waits": mine[:64], "seen": sightings}
 
 
-def investigate(engine: Engine, call: Call) -> Cause:
+def investigate(engine: Generation, call: Call) -> Cause:
     """The cause of this timeout; takes at most LISTEN_S + YIELD_S."""
     inquiry = engine.inquiry
     if not engine.channel.claim_inquiry():
@@ -123,7 +123,7 @@ def investigate(engine: Engine, call: Call) -> Cause:
     return _compose(engine, call, inquiry.answers)
 
 
-def _await_cause(engine: Engine, call: Call) -> Cause | None:
+def _await_cause(engine: Generation, call: Call) -> Cause | None:
     until = time.monotonic() + YIELD_S
     while time.monotonic() < until:
         if engine.control is not None:
@@ -135,7 +135,7 @@ def _await_cause(engine: Engine, call: Call) -> Cause | None:
     return None
 
 
-def _compose(engine: Engine, call: Call, answers: Mapping[int, Mapping[str, Any]]) -> Cause:
+def _compose(engine: Generation, call: Call, answers: Mapping[int, Mapping[str, Any]]) -> Cause:
     waits, seen = local_report(engine, call)
     for rank, facts in answers.items():
         if facts["seq"] == call.seq:
@@ -162,7 +162,7 @@ def _compose(engine: Engine, call: Call, answers: Mapping[int, Mapping[str, Any]
     return Cause(TIMEOUT, tuple(ranks), text)
 
 
-def describe_call(engine: Engine, call: Call) -> str:
+def describe_call(engine: Generation, call: Call) -> str:
     """`allreduce (operation 12, phase opening)`."""
     phase = engine.channel.peer(engine.topology.local_rank)[1]
     return f"{call.name} (operation {call.number}, phase {PHASES.get(phase, 'entering')})"

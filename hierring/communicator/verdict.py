@@ -10,7 +10,7 @@ from hierring.errors import CollectiveMismatchError
 from hierring.internode.opening import Claim, State
 
 if TYPE_CHECKING:
-    from hierring.communicator.engine import Call, Engine
+    from hierring.communicator.generation import Call, Generation
 
 __all__ = ["Verdict", "mismatch_error", "node_state"]
 
@@ -37,20 +37,20 @@ class Verdict:
         )
 
 
-def node_state(engine: Engine) -> State:
+def node_state(engine: Generation) -> State:
     """This node's claims, once all its ranks have arrived."""
     differing = engine.channel.local_difference()
     other = _claim(engine, differing) if differing >= 0 else None
     return State(_claim(engine, 0), other)
 
 
-def _claim(engine: Engine, local_rank: int) -> Claim:
+def _claim(engine: Generation, local_rank: int) -> Claim:
     packed = bytes(engine.channel.descriptor(local_rank))
     digest, _ = Descriptor.unpack(packed).pack()
     return Claim(engine.local_ranks[local_rank], digest, packed)
 
 
-def mismatch_error(engine: Engine, call: Call, verdict: Verdict) -> CollectiveMismatchError:
+def mismatch_error(engine: Generation, call: Call, verdict: Verdict) -> CollectiveMismatchError:
     """The error of a bad verdict, equal on all ranks."""
     state = verdict.state
     where = f"{call.name} (operation {call.number})"

@@ -1,4 +1,7 @@
-"""Settings: conversion, refusal of what is unknown or bad, ranges and pretended nodes."""
+"""Settings: conversion, refusal of what is unknown or bad, ranges and pretended nodes.
+
+One file, because every table in it is about the same fields.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Element types and operations: tables, parsing, and which pairs are refused in which words."""
+"""Element types and operations: tables, parsing, and which pairs are refused in which words.
+
+One file, because every table in it runs over the same dtypes.
+"""
 
 from __future__ import annotations
 

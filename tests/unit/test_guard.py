@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hierring import _core
-from hierring.communicator.engine import Call
+from hierring.communicator.generation import Call
 from hierring.communicator.failure import Broken, Cause, Guard
 
 SEQ = 7
