@@ -158,7 +158,7 @@ class Communicator(Collectives):
         """
         seconds = self._seconds(timeout, self._config.init_timeout_s)
         with self._lock:
-            self._check_usable()
+            self._check_usable("rebuild")
             old = self._engine
             if self._next is None:
                 tags = Tags(self._contact.tags.generation + 1)

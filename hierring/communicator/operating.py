@@ -56,12 +56,7 @@ class Operating:
         other ranks don't know of breaks the communicator, at whatever point it was.
         """
         with self._lock:
-            self._check_usable()
-            if self._inside:
-                raise HierringError(
-                    f"{name} was called from inside another collective of the same communicator (a "
-                    "signal handler?): set a flag there and call it afterwards"
-                )
+            self._check_usable(name)
             engine = self._engine
             before = engine.seq
             try:
@@ -97,13 +92,18 @@ class Operating:
             timeout = timeout.total_seconds()
         return parse_seconds(timeout, "timeout")
 
-    def _check_usable(self) -> None:
+    def _check_usable(self, name: str) -> None:
         if self._forked:
             raise HierringError(
                 "this communicator belongs to the parent process: a forked child can't use it"
             )
         if self._closed:
             raise HierringError("this communicator is closed: make a new one")
+        if self._inside:
+            raise HierringError(
+                f"{name} was called from inside another collective of the same communicator (a "
+                "signal handler?): set a flag there and call it afterwards"
+            )
 
 
 def _raiser(error: Exception) -> Callable[[], Any]:
