@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
+SHIELD = str(HERE / "shield.py")
 
 
 def load_run_spmd() -> ModuleType:
@@ -107,12 +108,15 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     run_spmd = load_run_spmd()
     launcher = run_spmd.Launcher.beside(Path(sys.executable))
     jobs: list[Job] = []
+    # How to make a killed rank not take the whole job with it.
+    let_live, shield = (["--with-ft", "ulfm"], []) if launcher.name == "openmpi" else ([], [SHIELD])
 
     def start(
         size: int,
         *arguments: object,
         nodes: str | None = None,
         options: dict[str, list[str]] | None = None,
+        survivable: bool = False,
         around: tuple[str, ...] = (),
         settings: dict[str, str] | None = None,
         program: tuple[str, ...] = (str(HERE / "fault_jobs.py"),),
@@ -124,7 +128,10 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
             str(launcher.mpiexec),
             *launcher.options,
             *(options or {}).get(launcher.name, []),
-            *("-n", str(size), sys.executable, "-P", *program),
+            *(let_live if survivable else ()),
+            *("-n", str(size), sys.executable, "-P"),
+            *(shield if survivable else ()),
+            *program,
             *map(str, arguments),
         ]
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
