@@ -8,6 +8,7 @@ aborts it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import time
@@ -85,10 +86,13 @@ def _at_exit() -> None:
     open_ones = [comm for comm in _alive if not comm._closed]
     why = _why_abort(open_ones)
     if why is not None and MPI.COMM_WORLD.Get_size() > 1:
-        if why:
-            print(f"hierring: ending the job, {why}", file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        # A stream may be closed, gone, or a pipe nobody reads: the job must end all the same.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            if why:
+                print(f"hierring: ending the job, {why}", file=sys.stderr)
+            sys.stderr.flush()
         time.sleep(FLUSH_S)
         MPI.COMM_WORLD.Abort(1)
     for communicator in open_ones:
