@@ -227,6 +227,8 @@ Channel::Peer Channel::peer(unsigned local_rank) const {
         throw std::invalid_argument("no such local rank");
     }
     const StatusLine &status = head(local_rank).status;
+    // First, and acquire: whoever sees the mark sees the last word of a rank that has left.
+    const bool left = status.left.load(std::memory_order_acquire) != 0;
     const std::int64_t since = status.since_ns.load(std::memory_order_relaxed);
     return {
         .seq = status.seq.load(std::memory_order_relaxed),
@@ -234,7 +236,7 @@ Channel::Peer Channel::peer(unsigned local_rank) const {
         .step = status.step.load(std::memory_order_relaxed),
         .waiting_for = status.waiting_for.load(std::memory_order_relaxed),
         .age_s = since == 0 ? 0.0 : static_cast<double>(now_ns() - since) * 1e-9,
-        .left = status.left.load(std::memory_order_relaxed) != 0,
+        .left = left,
         .pid = status.pid.load(std::memory_order_relaxed),
     };
 }

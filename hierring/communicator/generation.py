@@ -226,7 +226,7 @@ class Generation:
         requests = [request for parked in self._parked for request in parked[0]]
         if self.control is not None:
             requests += [request for request, _ in self.control.pending()]
-        return [request for request in requests if request]
+        return [request for request in requests if not _complete(request)]
 
     def must_stay(self) -> bool:
         """Whether MPI may still use memory of this broken engine.
@@ -246,3 +246,13 @@ class Generation:
     @property
     def scratch_nbytes(self) -> int:
         return self.rails.scratch_nbytes
+
+
+def _complete(request: Any) -> bool:
+    """Whether MPI is done with a request; one that failed is no longer used either."""
+    from mpi4py import MPI
+
+    try:
+        return bool(request.Test())
+    except MPI.Exception:
+        return True
