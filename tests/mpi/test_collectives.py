@@ -63,6 +63,8 @@ def test_reduce_scatter(comm: hr.Communicator, pieces: hr.Communicator, dtype: s
                     label = f"{dtype} {op} rows {rows} columns {columns}"
                     check.equal(handle.reduce_scatter(x, op), block, label)
                     check.equal(x, before, f"{label}: x untouched")
+                    if rows != 3:
+                        continue
                     out = np.zeros((columns, rows), dtype).T
                     check.true(
                         handle.reduce_scatter(x, op, out=out) is out, f"{label}: returns out"
@@ -113,21 +115,21 @@ def test_allgather(comm: hr.Communicator, pieces: hr.Communicator, dtype: str) -
     with Checks() as check:
         for handle in (comm, pieces):
             for case in range(5):
-                for columns in (1, 6):
-                    blocks = [
-                        exact_input(
-                            dtype, "max", rank, SIZE, rows_of(rank, case) * columns
-                        ).reshape(rows_of(rank, case), columns)
-                        for rank in range(SIZE)
-                    ]
-                    wanted = np.concatenate(blocks)
-                    x = blocks[RANK].copy()
-                    label = f"{dtype} case {case} columns {columns}"
-                    check.equal(handle.allgather(x), wanted, label)
-                    check.equal(x, blocks[RANK], f"{label}: x untouched")
-                    out = np.zeros(wanted.shape[::-1], dtype).T
-                    check.true(handle.allgather(x, out=out) is out, f"{label}: returns out")
-                    check.equal(out, wanted, f"{label}: out")
+                columns = 1 + case % 2 * 5
+                blocks = [
+                    exact_input(dtype, "max", rank, SIZE, rows_of(rank, case) * columns).reshape(
+                        rows_of(rank, case), columns
+                    )
+                    for rank in range(SIZE)
+                ]
+                wanted = np.concatenate(blocks)
+                x = blocks[RANK].copy()
+                label = f"{dtype} case {case} columns {columns}"
+                check.equal(handle.allgather(x), wanted, label)
+                check.equal(x, blocks[RANK], f"{label}: x untouched")
+                out = np.zeros(wanted.shape[::-1], dtype).T
+                check.true(handle.allgather(x, out=out) is out, f"{label}: returns out")
+                check.equal(out, wanted, f"{label}: out")
 
 
 def test_allgather_keeps_every_bit(comm: hr.Communicator) -> None:
@@ -171,7 +173,7 @@ def test_allgather_of_strided_and_large_blocks(pieces: hr.Communicator) -> None:
 @pytest.mark.parametrize("root", range(SIZE))
 def test_broadcast(comm: hr.Communicator, pieces: hr.Communicator, root: int) -> None:
     with Checks() as check:
-        for dtype in DTYPES:
+        for dtype in DTYPES[root::SIZE]:  # all of them over all roots
             for handle, count in ((comm, 1), (comm, 700), (pieces, 33), (pieces, 2601)):
                 x = exact_input(dtype, "max", RANK, SIZE, count, salt=root)
                 result = handle.broadcast(x, root=root)
