@@ -150,6 +150,7 @@ Status Channel::arrivals(std::int64_t until_ns) {
             return status;
         }
     }
+    head(local_rank_).status.waiting_for.store(-1, std::memory_order_relaxed);
     return Status::done;
 }
 

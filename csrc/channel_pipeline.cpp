@@ -37,6 +37,9 @@ void Pipeline::check(const Operation &o) const {
     if (!same_family || (o.kind == Operation::Kind::copy && o.type != o.work_type)) {
         throw std::invalid_argument("the window cannot have this dtype");
     }
+    if (o.kind == Operation::Kind::copy && (o.node_divisor != 1.0 || o.out_divisor != 1.0)) {
+        throw std::invalid_argument("a copy does not divide");
+    }
     if (o.kind == Operation::Kind::reduce && (o.x == nullptr || !reducible(o.type, o.op))) {
         throw std::invalid_argument("a reduction needs x, and an operator defined for its dtype");
     }

@@ -342,7 +342,8 @@ class Channel:
             pieces: None, or one row (first element in x or -1, count, first element in out or -1)
                 for each piece. The middle column is the same on all ranks.
 
-        The GIL is released. Nothing is written outside this rank's own cells before ``open``.
+        A copy takes divisors of 1 and a work type equal to the dtype. The views' memory must live
+        until the end. Nothing is written outside this rank's own cells before ``open``.
         """
 
     def open(self) -> None:
