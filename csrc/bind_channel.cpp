@@ -1,7 +1,8 @@
 // Channel as Python sees it. All that is said about it is in hierring/_core.pyi.
 //
 // Here statuses become Python's: an errno an OSError, an interrupted wait the exception its signal
-// handler raised. std::invalid_argument is ValueError and std::logic_error RuntimeError by nanobind.
+// handler raised. std::invalid_argument is ValueError and std::logic_error RuntimeError by
+// nanobind. One file, because it is one table: each entry hands a method of Channel to Python.
 #include "bind.hpp"
 #include "channel_pipeline.hpp"
 

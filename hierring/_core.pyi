@@ -5,6 +5,8 @@ as long as an operation refers to it. A dtype is an index into ``dtype_names()``
 index into ``op_names()``. Times named ``until`` are seconds of CLOCK_MONOTONIC, as
 ``time.monotonic()`` gives them. What computes or waits does so without the GIL; waits take
 it back for an instant, every 10 ms or so, to look for signals: Ctrl-C raises KeyboardInterrupt.
+
+One file, because it declares one module.
 """
 
 # Documented here, where editors and type checkers look, and not again in the bindings.
