@@ -118,7 +118,7 @@ def let_one_be_late(
     return list(control.allgather(completed))
 
 
-@pytest.mark.parametrize("late", [0, SIZE - 1])
+@pytest.mark.parametrize("late", [0, SIZE - 1], ids=["first", "last"])
 def test_a_late_rank(comm: hr.Communicator, control: MPI.Comm, late: int) -> None:
     with Checks() as check:
         works(check, comm, "before")
@@ -199,7 +199,7 @@ def test_a_break_leaves_other_communicators_alone(comm: hr.Communicator, control
         comm.rebuild(timeout=20)
 
 
-@pytest.mark.parametrize("victim", [0, SIZE - 1])
+@pytest.mark.parametrize("victim", [0, SIZE - 1], ids=["first", "last"])
 @pytest.mark.parametrize("count", [3, 20_000])
 def test_ctrl_c_inside_a_call(
     comm: hr.Communicator, control: MPI.Comm, victim: int, count: int
