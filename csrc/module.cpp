@@ -8,6 +8,9 @@ void bind_channel(nanobind::module_ &module);
 
 NB_MODULE(_core, module) {
     module.doc() = "SIMD kernels, the shared-memory segment of a node, and its channel.";
+    // At exit some objects are alive on purpose: the default communicator, and memory that MPI may
+    // still use. A user's stderr is no place to list them.
+    nanobind::set_leak_warnings(false);
     hierring::bind_kernels(module);
     hierring::bind_channel(module);
 }
