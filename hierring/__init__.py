@@ -80,3 +80,8 @@ def __getattr__(name: str) -> object:
 
         return getattr(communicator, name)
     raise AttributeError(f"module 'hierring' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is loaded, and what loads with first use: completion and help() shall show it too."""
+    return sorted({*globals(), *__all__})

@@ -32,8 +32,7 @@ def init(comm: Any = None, *, config: Config | None = None) -> Communicator:
 
     Raises:
         ConfigurationError: settings differ between ranks; launcher and MPI disagree; or it was
-            called
-            before with another communicator or other settings.
+            called before with another communicator or other settings.
         SharedMemoryError, TopologyError, CollectiveTimeoutError: no communicator was made.
     """
     global _default

@@ -28,16 +28,19 @@ class Collectives(Operating):
         """Reduce `x` over all ranks, in place or into `out`; every rank gets the same bits.
 
         Args:
-            x: NumPy array, torch CPU tensor, DLPack or buffer object, or Python number. Same dtype
-                and
-                element count on all ranks; elements pair up in logical (C) order, shapes may
-                differ.
+            x: NumPy array, torch CPU tensor, DLPack or buffer object, Python number or NumPy
+                scalar. Same dtype and element count on all ranks; elements pair up in logical (C)
+                order, shapes may differ.
             op: "sum", "avg", "min", "max", "prod", "band", "bor", "bxor", or torch's or mpi4py's
-                constant. out: where the result goes; `x` is then only read. `out is x` is fine,
-                partial overlap not. algorithm: "auto", "hierarchical", "ring", "tree", "naive", or
-                ranges by size. wire_dtype: type that float data travels in between nodes. scale:
-                factor of this rank's contribution (sum and avg); may differ between ranks. timeout:
-                seconds or timedelta; default config.timeout_s.
+                constant.
+            out: where the result goes; `x` is then only read. `out is x` is fine, partial overlap
+                not.
+            algorithm: "auto", "hierarchical", "ring", "tree", "naive", or ranges by size, as in
+                "tree:0-4K;hierarchical:4K-max"; default config.algorithm.
+            wire_dtype: type that float data travels in between nodes: "float32", "bfloat16" or
+                "float16"; default config.wire_dtype.
+            scale: factor of this rank's contribution (sum and avg); may differ between ranks.
+            timeout: seconds or timedelta; default config.timeout_s.
 
         Returns `out` if given, else `x`; for a Python number the reduced number.
         """
@@ -60,7 +63,7 @@ class Collectives(Operating):
         """Reduce many tensors as one operation per dtype, in place; returns them in a list.
 
         The list must have the same dtypes and element counts on all ranks. If it has not, no tensor
-        of it is written.
+        of it is written. The other arguments are those of `allreduce`.
         """
         with self._entered("allreduce_coalesced", timeout) as (engine, call, check):
             prepared = self._prepared(
@@ -99,8 +102,7 @@ class Collectives(Operating):
 
         Args:
             x: first dimensions may differ between ranks, the others and the dtype not; a 0-d tensor
-                or
-                a number counts as one row.
+                or a number counts as one row.
             out: a tensor for all rows; default a new one.
         """
         with self._entered("allgather", timeout) as (engine, call, check):

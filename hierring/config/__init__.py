@@ -188,12 +188,18 @@ class Config:
             object.__setattr__(self, field.name, value)
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] = os.environ, **overrides: object) -> Config:
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Config:
         """Read the settings of the environment, with `overrides` (field names) on top.
+
+        Args:
+            environ: default os.environ.
+            overrides: settings by the names of their fields.
 
         Raises:
             ConfigurationError: an unknown or bad variable or override; the message names it.
         """
+        # Not as the default itself: help() would print the whole environment.
+        environ = os.environ if environ is None else environ
         values: dict[str, object] = {}
         for variable in sorted(environ):
             suffix = variable[len(ENV_PREFIX) :]
@@ -216,6 +222,12 @@ class Config:
     def algorithm_for(self, nbytes: int) -> str:
         """Return the algorithm name configured for `nbytes`; "auto" is left to the engine."""
         return algorithm_for(self.algorithm, nbytes)
+
+
+# What `help` shows is what docs/settings.md is checked against.
+Config.__doc__ = f"{Config.__doc__ or ''}\n    Attributes:\n" + "".join(
+    f"        {field.name}: {field.metadata['doc']}.\n" for field in dataclasses.fields(Config)
+)
 
 
 def _known(values: Mapping[str, object]) -> None:
