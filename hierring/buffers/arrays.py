@@ -74,7 +74,10 @@ def describe_foreign(x: Any, write: bool) -> Buffer:
     try:
         array = np.asarray(memoryview(x))
     except TypeError:
-        remedy = "give a NumPy array, a torch tensor or a number, for example numpy.asarray(x)"
+        remedy = (
+            "give a NumPy array, a torch tensor or a number, for example numpy.asarray(x); for "
+            "other objects there are comm.bcast and comm.gather of mpi4py"
+        )
         raise refusal(name, "has neither DLPack nor the buffer protocol", remedy) from None
     except (ValueError, NotImplementedError) as error:
         raise refusal(name, f"is no array for NumPy ({error})", "give a NumPy array") from None

@@ -59,7 +59,8 @@ class Communicator(Collectives):
         if mpi_comm is None:
             mpi_comm = MPI.COMM_WORLD
         if not isinstance(mpi_comm, MPI.Comm) or mpi_comm == MPI.COMM_NULL:
-            raise ConfigurationError(f"give an mpi4py communicator, not {mpi_comm!r}")
+            given = "MPI.COMM_NULL" if isinstance(mpi_comm, MPI.Comm) else repr(mpi_comm)
+            raise ConfigurationError(f"give an mpi4py communicator, not {given}")
         if mpi_comm.Is_inter():
             raise ConfigurationError("an intercommunicator has no common ranks: give its merge")
         if mpi_comm == MPI.COMM_WORLD and self._config.check_launcher:

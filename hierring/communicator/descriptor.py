@@ -25,6 +25,11 @@ KINDS = (
     "split",
     "close",
 )
+#: What `extra` stands for, in words.
+_EXTRA = {
+    "allreduce_coalesced": "the list of tensors: other dtypes or element counts, or another order",
+    "allgather": "the dimensions after the first",
+}
 ALGORITHMS = ("none", "hierarchical", "ring", "tree", "naive")
 REFUSED = 0
 
@@ -93,12 +98,17 @@ class Descriptor:
         return f"{kind}({', '.join(parts)})"
 
     def differences(self, other: Descriptor) -> str:
-        """The fields in which two calls differ, in words."""
-        fields = ("kind", "op", "average", "dtype", "wire", "algorithm", "root", "count")
+        """The arguments in which two calls differ, in words."""
+        if self.kind != other.kind:
+            return "the collective called"
+        fields = ("op", "average", "dtype", "wire", "algorithm", "root", "count")
         names = [name for name in fields if getattr(self, name) != getattr(other, name)]
+        if "dtype" in names and "wire" in names:
+            names.remove("wire")  # it follows from the dtype
         if not names and self.extra != other.extra:
-            names = ["trailing dimensions or list of tensors"]
-        return ", ".join("op" if name == "average" else name for name in names)
+            return _EXTRA.get(KINDS[self.kind], "more than the calls show")
+        words = {"average": "op", "wire": "wire_dtype"}
+        return ", ".join(dict.fromkeys(words.get(name, name) for name in names))
 
 
 @lru_cache(maxsize=256)

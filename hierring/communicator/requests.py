@@ -21,7 +21,7 @@ from hierring.dtypes import (
     parse_op,
     wire_type,
 )
-from hierring.errors import ConfigurationError
+from hierring.errors import ConfigurationError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from hierring.buffers import Buffer
@@ -113,6 +113,19 @@ def allreduce(
     return Request(how.descriptor("allreduce", dtype, source.count), transfer, finish)
 
 
+def _item(index: int, tensor: Any) -> Buffer:
+    """One tensor of a list; a refusal says which."""
+    if tensor is None:
+        raise UnsupportedTypeError(
+            f"item {index} of the list is None, such as the gradient of a parameter that took no "
+            "part in the loss: leave it out on all ranks, or give zeros"
+        )
+    try:
+        return buffers.inplace(tensor)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"item {index} of the list: {error}") from None
+
+
 def allreduce_coalesced(
     engine: Engine,
     tensors: Sequence[Any],
@@ -126,7 +139,7 @@ def allreduce_coalesced(
     Each descriptor holds a digest of the whole list, so a rank whose list differs anywhere fails
     the first operation, before any tensor of any group is written.
     """
-    items = [buffers.inplace(tensor) for tensor in tensors]
+    items = [_item(index, tensor) for index, tensor in enumerate(tensors)]
     whole = digest_of([(int(item.dtype), item.count) for item in items])
     groups: dict[DType, list[Buffer]] = {}
     for item in items:
