@@ -40,8 +40,9 @@ def _headline(topology: Topology) -> str:
 
 
 def _node_line(node: Node) -> str:
+    ranks = f"{'ranks' if len(node.ranks) > 1 else 'rank'} {format_ranges(node.ranks)}"
     return (
-        f"node {node.number}: {node.hostname}, ranks {format_ranges(node.ranks)}, "
+        f"node {node.number}: {node.hostname}, {ranks}, "
         f"leader {node.leader}{', oversubscribed' if node.oversubscribed else ''}"
     )
 

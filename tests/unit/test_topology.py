@@ -179,7 +179,7 @@ def test_description_says_what_is_not_real_and_what_is_wrong():
     facts = [fake_facts(r, cpus=(0,)) for r in range(2)]
     text = build([[0], [1]], facts=facts, simulated=True).describe()
     assert "placement: one rank per node, simulated nodes" in text
-    assert "node 1: a, ranks 1, leader 1, oversubscribed" in text
+    assert "node 1: a, rank 1, leader 1, oversubscribed" in text
     assert text.splitlines()[-1].startswith("warning: oversubscribed: ranks 0-1")
     off = build([[0], [1]], facts=facts, shared_memory=False).describe()
     assert off.splitlines()[0].endswith(", shared memory off")
