@@ -190,13 +190,19 @@ class Generation:
         from mpi4py import MPI
 
         self._torn = True
-        kind = MPI_ERROR if isinstance(error, MPI.Exception) else INTERRUPTED
-        text = (
-            f"{stall.describe_call(self, call)}: rank {self.contact.me} on "
-            f"{self.host(self.contact.me)} left it by {quote(error)}"
-        )
+        kind, me = INTERRUPTED, self.contact.me
+        ranks = [me]
+        text = f"{stall.describe_call(self, call)}: rank {me} on {self.host(me)} "
+        if isinstance(error, MPI.Exception):
+            # An MPI that tolerates failures tells of a dead peer so: blame that one, not this rank.
+            kind = MPI_ERROR
+            ranks = _failed_ranks(self.contact) or self.waiting_for(call) or ranks
+            named = ", ".join(f"rank {rank} on {self.host(rank)}" for rank in ranks[:4])
+            text += f"had an error in MPI while it waited for {named}: "
+        else:
+            text += "left it by "
         try:
-            self.break_for(Cause(kind, (self.contact.me,), text))
+            self.break_for(Cause(kind, tuple(ranks), text + quote(error)))
         except Broken as broken:
             self.park(transfer)
             if kind == MPI_ERROR:
@@ -246,6 +252,18 @@ class Generation:
     @property
     def scratch_nbytes(self) -> int:
         return self.rails.scratch_nbytes
+
+
+def _failed_ranks(contact: Contact) -> list[int]:
+    """The ranks that MPI itself knows to be dead; empty where it does not keep track of them."""
+    from mpi4py import MPI
+
+    try:
+        failed, all_ranks = contact.comm.Get_failed(), contact.comm.Get_group()
+        numbers = MPI.Group.Translate_ranks(failed, list(range(failed.Get_size())), all_ranks)
+    except (AttributeError, NotImplementedError, MPI.Exception):
+        return []
+    return [contact.members.index(rank) for rank in numbers if rank in contact.members]
 
 
 def _complete(request: Any) -> bool:
