@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from hierring.errors import ConfigurationError
+from hierring.errors import ConfigurationError, HierringError
 
-__all__ = ["check_launcher", "usable_cpus"]
+__all__ = ["check_launcher", "check_running", "usable_cpus"]
 
 # Set by those who start MPI ranks themselves, so as close to the truth as variables get.
 _MPI_LAUNCHERS = {
@@ -165,3 +165,19 @@ def _check_torchrun(world_size: int, environ: Mapping[str, str], agreed: bool) -
         f"The processes were started by {starter}, not by MPI: use `mpiexec -n {size}` or `srun` "
         "(torch.distributed can take its ranks from MPI, not the other way round).",
     )
+
+
+def check_running() -> None:
+    """Refuse to go on where MPI is not up, since every call to it would end the process.
+
+    Raises:
+        HierringError: MPI was never started (mpi4py.rc.initialize is off), or has ended.
+    """
+    from mpi4py import MPI
+
+    if MPI.Is_finalized():
+        raise HierringError("MPI has been finalised: hierring can only be used before that")
+    if not MPI.Is_initialized():
+        raise HierringError(
+            "MPI is not started (mpi4py.rc.initialize is off): call MPI.Init_thread() first"
+        )

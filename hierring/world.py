@@ -41,7 +41,6 @@ def init(comm: Any = None, *, config: Config | None = None) -> Communicator:
     with _lock:
         if _default is None or _default.closed:
             _default = Communicator(comm, config=config)
-            _default.made_from = comm
         elif comm is not None and comm != _default.made_from:
             raise ConfigurationError(
                 "hierring is initialised with another communicator: call hierring.finalize() "
@@ -80,7 +79,9 @@ def _world_number(name: str, query: str) -> int:
     from mpi4py import MPI
 
     from hierring.communicator import exit_hook
+    from hierring.environment import check_running
 
+    check_running()
     exit_hook.install()
     return int(getattr(MPI.COMM_WORLD, query)())
 

@@ -20,7 +20,7 @@ from hierring.communicator.rebuild import drain
 from hierring.communicator.split import child_contact, exchange_colors
 from hierring.communicator.statistics import Statistics, collect
 from hierring.config import Config
-from hierring.environment import check_launcher
+from hierring.environment import check_launcher, check_running
 from hierring.errors import (
     CollectiveTimeoutError,
     ConfigurationError,
@@ -55,6 +55,9 @@ class Communicator(Collectives):
         from mpi4py import MPI
 
         exit_hook.install()
+        check_running()
+        if config is not None and not isinstance(config, Config):
+            raise ConfigurationError(f"config is a hierring.Config, not {config!r}")
         super().__init__(Config.from_env() if config is None else config)
         if mpi_comm is None:
             mpi_comm = MPI.COMM_WORLD
@@ -67,6 +70,7 @@ class Communicator(Collectives):
             check_launcher(mpi_comm.Get_size())
         sweep_leftovers()
         self._start(first_contact(mpi_comm, self._config))
+        self.made_from = mpi_comm
 
     def _start(self, contact: Contact) -> None:
         """Connect the ranks of `contact`; collective over them."""

@@ -33,12 +33,23 @@ __all__ = ["build_memory", "discover", "first_contact", "sweep_leftovers"]
 SMALLEST_CELL_BYTES = 4096
 
 
+#: Duplications that timed out, by the communicator they are of.
+_unfinished: list[tuple[Any, Resumable]] = []
+
+
 def first_contact(comm: Any, config: Config) -> Contact:
     """Duplicate `comm`; collective over its ranks, ends with an error after init_timeout_s."""
     from mpi4py import MPI
 
     deadline = Deadline(config.init_timeout_s, "hierring.init", [])
-    twin = Resumable(bootstrap.duplicate(comm)).run(deadline)
+    # After a timeout the duplication is still under way, and a second one would not meet the first
+    # one of a rank that comes late: a new try goes on with the old one.
+    pending = next((item for item in _unfinished if item[0] == comm), None)
+    if pending is None:
+        pending = (comm, Resumable(bootstrap.duplicate(comm)))
+        _unfinished.append(pending)
+    twin = pending[1].run(deadline)
+    _unfinished.remove(pending)
     size = twin.Get_size()
     members = list(range(size))
     world = MPI.Group.Translate_ranks(twin.Get_group(), members, MPI.COMM_WORLD.Get_group())

@@ -121,6 +121,22 @@ def exits_early(how: str) -> None:
         raise
 
 
+def late_init() -> None:
+    """The last rank comes after the others' first try of an init has timed out."""
+    config = Config.from_env(init_timeout_s=2)
+    if RANK == SIZE - 1:
+        time.sleep(3)
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            hr.init(config=config)
+            break
+        except hr.CollectiveTimeoutError:
+            assert tries < 10
+    tell(tries=tries, right=correct_calls())
+
+
 def one_core() -> None:
     """A hundred small calls by ranks that share one core."""
     core = min(os.sched_getaffinity(0))

@@ -104,6 +104,16 @@ def test_survivors_on_another_node_end_at_the_deadline(launch: Launch, no_leftov
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("size", "nodes"), LAYOUTS, ids=layout_id)
+def test_an_init_that_timed_out_can_be_tried_again(
+    launch: Launch, no_leftovers: None, size: int, nodes: str | None
+) -> None:
+    job = launch(size, "late_init", nodes=nodes).wait(45).check()
+    assert [row["right"] for row in job.results] == [True] * size
+    assert max(row["tries"] for row in job.results) > 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [None, "2x4"], ids=layout_id)
 def test_eight_ranks_on_one_core(launch: Launch, nodes: str | None) -> None:
     job = launch(8, "one_core", nodes=nodes).wait(90).check()
