@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hierring import _core
-from hierring.communicator.generation import Call
 from hierring.communicator.failure import Broken, Cause, Guard
+from hierring.communicator.generation import Call
 
 SEQ = 7
 
