@@ -51,6 +51,9 @@ class Communicator(Collectives):
         config: settings; None takes them from the environment (HIERRING_*).
     """
 
+    #: The MPI communicator it was made of, to recognise an `init` with another one; a split has none.
+    made_from: Any = None
+
     def __init__(self, mpi_comm: Any = None, *, config: Config | None = None) -> None:
         from mpi4py import MPI
 
@@ -74,8 +77,6 @@ class Communicator(Collectives):
 
     def _start(self, contact: Contact) -> None:
         """Connect the ranks of `contact`; collective over them."""
-        #: The MPI communicator that `init` was given, to recognise a second call with another one.
-        self.made_from: Any = None
         self._contact = contact
         self._next: Contact | None = None
         try:
