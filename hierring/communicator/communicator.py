@@ -51,7 +51,7 @@ class Communicator(Collectives):
         config: settings; None takes them from the environment (HIERRING_*).
     """
 
-    #: The MPI communicator it was made of, to recognise an `init` with another one; a split has none.
+    #: The MPI communicator it was made of: recognises an `init` with another one. Splits have none.
     made_from: Any = None
 
     def __init__(self, mpi_comm: Any = None, *, config: Config | None = None) -> None:
