@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any, final
 
 import pytest
 
+from hierring._testing.processes import namespaces, own_shm
 from hierring.topology import (
     Facts,
     Probe,
@@ -103,29 +103,11 @@ def test_processes_find_that_they_share_memory():
     assert not any(Path(token.path).exists() for token in named)
 
 
-def namespaces(*options: str) -> list[str]:
-    """The command that starts a program in new namespaces; skips where that is refused."""
-    command = ["unshare", *options]
-    if shutil.which("unshare") is None:
-        pytest.skip("unshare is not installed")
-    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"new namespaces are refused: {tried.stderr.strip()}")
-    return command
-
-
-def own_shm() -> list[str]:
-    """A mount namespace of its own with its own /dev/shm; mounts made in it stay in it."""
-    options = ("--mount",) if os.geteuid() == 0 else ("--map-root-user", "--mount")
-    mount = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
-    return [*namespaces(*options, "--propagation", "private"), "sh", "-c", mount, "sh"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["unnamed", "named"])
 def test_two_shm_on_one_machine_are_two_nodes(kind):
     """Boot id, hostname, user and pid namespace agree, /proc/PID/fd opens: only devices differ."""
-    with Peer(own_shm(), kind) as peer, Probe(named=kind == "named") as probe:
+    with Peer(own_shm("1m"), kind) as peer, Probe(named=kind == "named") as probe:
         mine = local_facts(0)
         assert peer.facts.boot_id == mine.boot_id
         assert peer.facts.hostname == mine.hostname
@@ -159,7 +141,7 @@ def test_containers_over_one_shm_share_memory_by_name(options):
 @pytest.mark.slow
 def test_full_shm_is_a_reason_not_a_crash():
     fill = 'head -c 2000000 /dev/zero > /dev/shm/full 2>/dev/null; exec "$@"'
-    with Peer([*own_shm(), "sh", "-c", fill, "sh"]) as peer, Probe() as probe:
+    with Peer([*own_shm("1m"), "sh", "-c", fill, "sh"]) as peer, Probe() as probe:
         assert peer.token.path == ""
         assert "No space left" in peer.token.error
         assert not probe.can_read(peer.token)
