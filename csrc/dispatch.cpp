@@ -1,4 +1,5 @@
 // reduce(): chooses the loops of the level in use and feeds them runs of equally typed sources.
+#include "copy_bytes.hpp"
 #include "kernel_table.hpp"
 #include "kernels.hpp"
 
@@ -239,7 +240,7 @@ void reduce(void *dst, DType dst_type, std::span<const Source> sources, std::siz
 
 void copy(void *dst, const void *src, std::size_t nbytes) noexcept {
     if (dst != src && nbytes > 0) {
-        std::memcpy(dst, src, nbytes);
+        copy_bytes(dst, src, nbytes);
     }
 }
 

@@ -4,9 +4,10 @@
 // Each function packs, or with Unpack true copies from the contiguous side to the strided one.
 #pragma once
 
+#include "copy_bytes.hpp"
+
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 namespace hierring {
 
@@ -15,9 +16,9 @@ template <bool Unpack>
 [[gnu::always_inline]] inline void move_bytes(std::byte *strided, std::byte *contiguous,
                                               std::size_t nbytes) {
     if constexpr (Unpack) {
-        std::memcpy(strided, contiguous, nbytes);
+        copy_bytes(strided, contiguous, nbytes);
     } else {
-        std::memcpy(contiguous, strided, nbytes);
+        copy_bytes(contiguous, strided, nbytes);
     }
 }
 
