@@ -180,7 +180,9 @@ Pipeline::Gate Pipeline::gate() {
         return walks_ring() ? gate_of_ring() : first_behind(kStaged, n, reduced_ + 1);
     }
     if (staged_ != end_ && staged_ - copied_ < channel_.layout().geometry().window_cells) {
-        return first_behind(kReduced, n, staged_ - 1);
+        // A runner is content with less: the next piece to exchange.
+        return first_behind(kReduced, n,
+                            is_runner() ? std::min(staged_ - 1, reported_ + 1) : staged_ - 1);
     }
     return gate_of_copy();
 }
