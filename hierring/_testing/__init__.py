@@ -16,11 +16,11 @@ from hierring._testing.data import (
     exact_input,
     exact_sum,
     expected,
+    expected_nodes,
     general_input,
     ops_for,
     reduce,
     round_to_bfloat16,
-    simulated_nodes,
     sum_bound,
 )
 
@@ -37,11 +37,11 @@ __all__ = [
     "exact_input",
     "exact_sum",
     "expected",
+    "expected_nodes",
     "general_input",
     "layouts",
     "ops_for",
     "reduce",
     "round_to_bfloat16",
-    "simulated_nodes",
     "sum_bound",
 ]

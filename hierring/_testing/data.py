@@ -174,9 +174,11 @@ def sum_bound(inputs: Sequence[Array], sum_unit: float, wire_unit: float, roundi
     )
 
 
-def simulated_nodes(size: int, text: str | None = None) -> list[list[int]]:
-    """Return the ranks of each node that HIERRING_SIMULATE_NODES asks for."""
-    text = os.environ.get("HIERRING_SIMULATE_NODES", "") if text is None else text
+def expected_nodes(size: int, text: str | None = None) -> list[list[int]]:
+    """Return the ranks of each node: real ones of HIERRING_TEST_NODES, else the pretended ones."""
+    if text is None:
+        environ = os.environ
+        text = environ.get("HIERRING_TEST_NODES") or environ.get("HIERRING_SIMULATE_NODES", "")
     if not text:
         return [list(range(size))]
     if text.startswith("cyclic:"):

@@ -142,7 +142,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say which MPI runs how many ranks on which layout."""
     ranks = config.stash[RANKS]
     library = ranks.mpi.Get_library_version().splitlines()[0].split("\0")[0]
-    layout = os.environ.get("HIERRING_SIMULATE_NODES", "one node")
+    pretended = os.environ.get("HIERRING_SIMULATE_NODES", "one node")
+    layout = os.environ.get("HIERRING_TEST_NODES", pretended)
     return [f"{library.strip()}, {ranks.size} ranks, layout {layout}"]
 
 

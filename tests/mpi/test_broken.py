@@ -20,7 +20,7 @@ import pytest
 from mpi4py import MPI
 
 import hierring as hr
-from hierring._testing import Checks, simulated_nodes
+from hierring._testing import Checks, expected_nodes
 from hierring.config import Config
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -90,7 +90,7 @@ def let_one_be_late(
     Unless it is alone on its node and finds all it needs already sent: then its call may complete.
     Returns how many operations the call completed on each rank.
     """
-    alone = [late] in simulated_nodes(SIZE)
+    alone = [late] in expected_nodes(SIZE)
     completed = 0
     began = time.monotonic()
     if late != RANK:
@@ -231,7 +231,7 @@ def test_ctrl_c_inside_a_call(
                 took = time.monotonic() - began
                 check.true(took < 5, f"raised after {took:.2f} s")
                 if error is None:  # it came late, alone on its node, and found all it needs
-                    check.true([RANK] in simulated_nodes(SIZE) and late == RANK, "others are told")
+                    check.true([RANK] in expected_nodes(SIZE) and late == RANK, "others are told")
                     check.equal(out, np.full(count, float(TOTAL - SIZE)), "then it is right")
                 else:
                     check.true(f"rank {victim}" in str(error), f"names rank {victim}: {error}")

@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import hierring as hr
-from hierring._testing import Checks, exact_input, expected, simulated_nodes
+from hierring._testing import Checks, exact_input, expected, expected_nodes
 from hierring.config import Config
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -74,7 +74,7 @@ def test_split_leaves_ranks_out(comm: hr.Communicator) -> None:
 
 
 def test_split_by_node(comm: hr.Communicator) -> None:
-    nodes = simulated_nodes(SIZE)
+    nodes = expected_nodes(SIZE)
     mine = next(ranks for ranks in nodes if RANK in ranks)
     with Checks() as check, comm.split(comm.node_rank(), key=comm.local_rank()) as node:
         check.true(node.num_nodes() == 1 and node.size() == len(mine), "one whole node")

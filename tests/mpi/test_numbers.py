@@ -17,14 +17,14 @@ from hierring._testing import (
     exact_input,
     exact_sum,
     expected,
+    expected_nodes,
     general_input,
-    simulated_nodes,
     sum_bound,
 )
 from hierring.config import Config
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-NODES = simulated_nodes(SIZE)
+NODES = expected_nodes(SIZE)
 FLAT = ("ring", "tree", "naive")
 COUNTS = (5, 1200)
 

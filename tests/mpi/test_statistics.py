@@ -10,11 +10,11 @@ import pytest
 from mpi4py import MPI
 
 import hierring as hr
-from hierring._testing import Checks, simulated_nodes
+from hierring._testing import Checks, expected_nodes
 from hierring.config import Config
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-NODES = simulated_nodes(SIZE)
+NODES = expected_nodes(SIZE)
 NUM_NODES = len(NODES)
 LOCAL_SIZE = next(len(ranks) for ranks in NODES if RANK in ranks)
 COUNT = 60_060  # divisible by every world size in use and by their squares' factors

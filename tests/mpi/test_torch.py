@@ -17,10 +17,10 @@ from hierring._testing import (
     exact_input,
     exact_sum,
     expected,
+    expected_nodes,
     general_input,
     ops_for,
     round_to_bfloat16,
-    simulated_nodes,
     sum_bound,
 )
 from hierring.config import Config
@@ -28,7 +28,7 @@ from hierring.config import Config
 torch = pytest.importorskip("torch")
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-NODES = simulated_nodes(SIZE)
+NODES = expected_nodes(SIZE)
 TOTAL = SIZE * (SIZE + 1) // 2
 
 
