@@ -6,20 +6,28 @@ Each finding is one sentence about a machine, not one a rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from hierring.topology.facts import Facts
 from hierring.topology.sysfs import format_ranges
 
-__all__ = ["find_warnings", "oversubscribed_ranks"]
+__all__ = ["Sign", "find_signs", "oversubscribed_ranks"]
 
 
-def find_warnings(
+class Sign(NamedTuple):
+    """One finding: what sort it is, for those who know a remedy, and the sentence."""
+
+    kind: Literal["cpus", "quota", "no-memory", "one-machine", "one-hostname", "mpi-split"]
+    text: str
+
+
+def find_signs(
     facts: Sequence[Facts],
     groups: Sequence[Sequence[int]],
     errors: Sequence[str],
     *,
     probed: bool,
-) -> tuple[str, ...]:
+) -> tuple[Sign, ...]:
     """All findings, equal on all ranks.
 
     Args:
@@ -78,12 +86,13 @@ def _crowds(
             taken_cpus.update(cpus)
 
 
-def _crowded_cpus(facts: Sequence[Facts]) -> Iterator[str]:
+def _crowded_cpus(facts: Sequence[Facts]) -> Iterator[Sign]:
     for machine in _machines(facts):
         for ranks, cpus in _crowds(facts, machine):
-            yield (
+            yield Sign(
+                "cpus",
                 f"oversubscribed: {_names('rank', ranks)} on {facts[ranks[0]].hostname} share "
-                f"{_names('CPU', cpus)}; give each rank a CPU of its own for full speed"
+                f"{_names('CPU', cpus)}; give each rank a CPU of its own for full speed",
             )
 
 
@@ -99,26 +108,29 @@ def _short_of_time(facts: Sequence[Facts]) -> Iterator[list[int]]:
             yield ranks
 
 
-def _scarce_quota(facts: Sequence[Facts]) -> Iterator[str]:
+def _scarce_quota(facts: Sequence[Facts]) -> Iterator[Sign]:
     for ranks in _short_of_time(facts):
         quota = facts[ranks[0]].hardware.cpu_quota
-        yield (
+        yield Sign(
+            "quota",
             f"oversubscribed: the cgroup of {_names('rank', ranks)} on {facts[ranks[0]].hostname} "
-            f"grants the time of {quota:g} CPUs"
+            f"grants the time of {quota:g} CPUs",
         )
 
 
-def _errors(facts: Sequence[Facts], errors: Sequence[str]) -> Iterator[str]:
+def _errors(facts: Sequence[Facts], errors: Sequence[str]) -> Iterator[Sign]:
     """Ranks that could leave nothing in /dev/shm, by reason and host."""
     reasons: dict[tuple[str, str], list[int]] = {}
     for rank, error in enumerate(errors):
         if error:
             reasons.setdefault((facts[rank].hostname, error), []).append(rank)
     for (hostname, error), ranks in reasons.items():
-        yield f"{_names('rank', ranks)} on {hostname} cannot share memory ({error})"
+        yield Sign(
+            "no-memory", f"{_names('rank', ranks)} on {hostname} cannot share memory ({error})"
+        )
 
 
-def _split_machines(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Iterator[str]:
+def _split_machines(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Iterator[Sign]:
     """Nodes under one kernel that should have been one node, with the likeliest reason."""
     by_kernel: dict[str, list[int]] = {}
     for number, ranks in enumerate(groups):
@@ -127,9 +139,10 @@ def _split_machines(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> 
     for numbers in by_kernel.values():
         if len(numbers) > 1:
             ranks = [rank for number in numbers for rank in groups[number]]
-            yield (
+            yield Sign(
+                "one-machine",
                 f"{_names('node', numbers)} are one machine ({facts[ranks[0]].hostname}) but share "
-                f"no memory: {_reason([facts[rank] for rank in ranks])}"
+                f"no memory: {_reason([facts[rank] for rank in ranks])}",
             )
 
 
@@ -141,7 +154,7 @@ def _reason(members: Sequence[Facts]) -> str:
     return "the kernel refuses one rank the files of another"
 
 
-def _shared_hostnames(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Iterator[str]:
+def _shared_hostnames(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Iterator[Sign]:
     """One name for several machines; nodes of one kernel are told by `_split_machines`."""
     by_name: dict[str, dict[str, list[int]]] = {}
     for number, ranks in enumerate(groups):
@@ -151,13 +164,14 @@ def _shared_hostnames(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -
     for hostname, kernels in by_name.items():
         if len(kernels) > 1:
             numbers = [number for nodes in kernels.values() for number in nodes]
-            yield (
+            yield Sign(
+                "one-hostname",
                 f"{_names('node', numbers)} have one hostname, {hostname}; they were told apart by "
-                "what they share, but other tools may take them for one"
+                "what they share, but other tools may take them for one",
             )
 
 
-def _mpi_split(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Iterator[str]:
+def _mpi_split(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Iterator[Sign]:
     """MPI's own shared-memory split against the probe, with one pair of ranks as an example."""
     if any(fact.mpi_node is None for fact in facts):
         return
@@ -165,9 +179,10 @@ def _mpi_split(facts: Sequence[Facts], groups: Sequence[Sequence[int]]) -> Itera
     num_mpi_nodes = len({fact.mpi_node for fact in facts})
     for example, together in _disagreement(facts, by_probe):
         apart = "on one node, which they are not" if not together else "apart, and they are not"
-        yield (
+        yield Sign(
+            "mpi-split",
             f"number of nodes by MPI's own split: {num_mpi_nodes}, by the probe: {len(groups)}. "
-            f"MPI has {_names('rank', example)} {apart}; the probe counts"
+            f"MPI has {_names('rank', example)} {apart}; the probe counts",
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from hierring.topology.checks import find_warnings, oversubscribed_ranks
+from hierring.topology.checks import Sign, find_signs, oversubscribed_ranks
 from hierring.topology.facts import Facts
 from hierring.topology.hardware import Hardware
 from hierring.topology.render import describe
@@ -61,14 +61,14 @@ class Topology:
         nodes: by number.
         simulated: the nodes are pretended and run on one machine (HIERRING_SIMULATE_NODES).
         shared_memory: False if sharing is switched off and every rank is a node.
-        warnings: what the user should know about this launch, one sentence each.
+        signs: what the user should know about this launch, by sort.
     """
 
     rank: int
     nodes: tuple[Node, ...]
     simulated: bool = False
     shared_memory: bool = True
-    warnings: tuple[str, ...] = ()
+    signs: tuple[Sign, ...] = ()
 
     @classmethod
     def build(
@@ -104,7 +104,7 @@ class Topology:
             ),
             simulated=simulated,
             shared_memory=shared_memory,
-            warnings=find_warnings(facts, groups, errors, probed=shared_memory and not simulated),
+            signs=find_signs(facts, groups, errors, probed=shared_memory and not simulated),
         )
 
     @cached_property
@@ -169,6 +169,11 @@ class Topology:
     def ring_position(self, node: int) -> int:
         """Where node number `node` stands in the leader ring."""
         return self.leader_order.index(node)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know about this launch, one sentence each."""
+        return tuple(sign.text for sign in self.signs)
 
     @property
     def placement(self) -> str:

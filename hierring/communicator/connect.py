@@ -56,8 +56,14 @@ def first_contact(comm: Any, config: Config) -> Contact:
     return Contact(twin, members, twin.Get_rank(), [int(rank) for rank in world])
 
 
-def discover(contact: Contact, config: Config) -> tuple[Topology, bool]:
+def discover(
+    contact: Contact, config: Config, mpi_node: int | None = None
+) -> tuple[Topology, bool]:
     """Compare settings and find out which ranks share memory.
+
+    Args:
+        mpi_node: what MPI's own split says of this rank, see Facts. An init leaves it out, because
+            MPI can only split in a call that blocks.
 
     Returns the topology, and whether some node's segment needs a name (where /proc hides unnamed
     ones). Raises ConfigurationError on every rank if the ranks' settings or versions differ.
@@ -69,7 +75,7 @@ def discover(contact: Contact, config: Config) -> tuple[Topology, bool]:
         def look() -> tuple[str, dict[str, object], Facts, ProbeToken]:
             nonlocal probe
             probe = stack.enter_context(Probe())
-            facts = local_facts(contact.me)
+            facts = local_facts(contact.me, mpi_node=mpi_node)
             return __version__, config.protocol_fingerprint(), facts, probe.token
 
         answers = contact.agree(look, seconds, "hierring.init")
