@@ -118,7 +118,7 @@ def run(launcher: Launcher, layout: str, timeout_s: float, arguments: list[str])
         results = Path(scratch) / "results.json"
         command = [
             *(str(launcher.mpiexec), *launcher.options, "-n", str(size), str(launcher.python)),
-            *("-P", "-m", "pytest", "-p", "no:cacheprovider", "--color=no"),
+            *("-P", "-m", "pytest", "-p", "no:cacheprovider", *("-p", "no:logging"), "--color=no"),
             f"--spmd-results={results}",
             *(arguments if any("tests/mpi" in a for a in arguments) else [*arguments, "tests/mpi"]),
         ]

@@ -56,6 +56,7 @@ class Ranks:
             self.mpi = MPI
             self.comm = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self.comm.rank, self.comm.size
+        self.boxes = [bytearray(MESSAGE_BYTES) for _ in range(self.size - 1)]
         self.stderr_fd = os.dup(2)  # pytest's capture moves 2 elsewhere
 
     @contextlib.contextmanager
@@ -79,17 +80,17 @@ class Ranks:
         message = json.dumps([topic, value]).encode()
         assert len(message) <= MESSAGE_BYTES
         peers = [peer for peer in range(self.size) if peer != self.rank]
-        boxes = [bytearray(MESSAGE_BYTES) for _ in peers]
+        boxes = self.boxes[: len(peers)]
         receives = [
             self.comm.Irecv([box, self.mpi.BYTE], source=peer, tag=TAG)
             for peer, box in zip(peers, boxes, strict=True)
         ]
         sends = [self.comm.Isend([message, self.mpi.BYTE], dest=peer, tag=TAG) for peer in peers]
-        self._wait(receives, peers, topic)
+        lengths = self._wait(receives, peers, topic)
         self._wait(sends, peers, topic)
         table = {
-            peer: json.loads(bytes(box).rstrip(b"\0"))
-            for peer, box in zip(peers, boxes, strict=True)
+            peer: json.loads(box[:nbytes])
+            for peer, box, nbytes in zip(peers, boxes, lengths, strict=True)
         }
         table[self.rank] = [topic, value]
         for peer in peers:
@@ -97,17 +98,23 @@ class Ranks:
                 self.abort(f"it is at {topic}, but rank {peer} is at {table[peer][0]}")
         return [table[peer][1] for peer in range(self.size)]
 
-    def _wait(self, requests: list[MPI.Request], peers: list[int], topic: str) -> None:
-        """Poll until all requests are done; asleep most of the time, since cores are few."""
+    def _wait(self, requests: list[MPI.Request], peers: list[int], topic: str) -> list[int]:
+        """Poll until all requests are done; asleep most of the time, since cores are few.
+
+        Returns:
+            How many bytes each has received.
+        """
         pause_s = 0.0
-        done = [False] * len(requests)
+        lengths = [-1] * len(requests)
+        status = self.mpi.Status()
         while True:
             for i, request in enumerate(requests):
-                done[i] = done[i] or request.Test()
-            if all(done):
-                return
+                if lengths[i] < 0 and request.Test(status):
+                    lengths[i] = status.Get_count(self.mpi.BYTE)
+            if -1 not in lengths:
+                return lengths
             if time.monotonic() > self.started + self.timeout_s + GRACE_S:
-                late = [peer for peer, finished in zip(peers, done, strict=True) if not finished]
+                late = [peer for peer, n in zip(peers, lengths, strict=True) if n < 0]
                 self.abort(
                     f"{topic}: no word from ranks {late} for {self.timeout_s + GRACE_S:.0f} s"
                 )
