@@ -99,6 +99,20 @@ def _run_demo(arguments: argparse.Namespace) -> int:
     return demo.run()
 
 
+def _add_doctor(subparsers: Subparsers) -> None:
+    from hierring.launch.doctor import command
+
+    parser = subparsers.add_parser(
+        "doctor",
+        help="look for what stands in the way of a job here, and say what to do about it",
+        description="Look for what stands in the way of a job here, and say what to do about it. "
+        "Start it like the job: alone, under mpiexec or under srun; all ranks look, one prints. "
+        "The exit status is 1 if something will break.",
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
+
+
 def _require_mpi() -> None:
     """Say in one line that MPI is missing, where the import would end in a traceback."""
     try:
@@ -108,4 +122,4 @@ def _require_mpi() -> None:
         raise HierringError(f"MPI cannot be started: {cause}") from error
 
 
-_COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_topology, _add_demo)
+_COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_topology, _add_demo, _add_doctor)
