@@ -1,0 +1,259 @@
+"""A SLURM of its own for tests: its controller in a virtual cluster's head, a slurmd in each node.
+
+Everything it writes lies in one directory of its own, which all nodes see; nothing of the machine's
+own SLURM is read or touched. Its daemons end with the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, final
+
+from hierring.errors import HierringError
+from hierring.launch.cluster import VirtualCluster
+from hierring.launch.cluster.spec import HEAD_ADDRESS
+
+__all__ = ["SlurmCluster", "missing_for_slurm"]
+
+_PROGRAMS: Final = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo")
+_UP_S: Final = 40.0
+_DONE: Final = {
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("BOOT_FAIL", "DEADLINE"),
+}
+
+# Scheduling at once instead of every few seconds, and no half a minute between SIGTERM and SIGKILL.
+_SLURM_CONF: Final = """\
+ClusterName=rehearsal
+SlurmctldHost=head({head})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldSyslogDebug=quiet
+SlurmdSyslogDebug=quiet
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
+KillWait={kill_wait_s}
+GresTypes=gpu
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+_NODE: Final = (
+    "NodeName={name} NodeAddr={address} CPUs={cpus} Sockets=1 CoresPerSocket={cpus} "
+    "ThreadsPerCore=1 RealMemory=2000 Gres=gpu:2"
+)
+_CGROUP_CONF: Final = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
+# Pretended GPUs. A device file is only looked for, never opened.
+_GRES_CONF: Final = "Name=gpu File=/dev/zero\nName=gpu File=/dev/full\n"
+
+
+def missing_for_slurm() -> str:
+    """Return why there can be no SLURM here; empty if it can."""
+    absent = [name for name in _PROGRAMS if _find(name) is None]
+    if absent:
+        names = ", ".join(absent)
+        return f"{names} not installed (Debian: slurm-wlm, munge; for Open MPI also libpmix-dev)"
+    return "" if os.geteuid() == 0 else "slurmd starts jobs only as root"
+
+
+@final
+class SlurmCluster:
+    """SLURM on a virtual cluster, from construction until `close`.
+
+    Args:
+        nodes: how many, named node0 and so on.
+        cpus: how many each pretends to have.
+        kill_wait_s: from SIGTERM to SIGKILL at the end of a job.
+
+    Raises:
+        HierringError: it does not come up; quotes the daemons' logs.
+    """
+
+    def __init__(self, nodes: int = 4, *, cpus: int = 8, kill_wait_s: int = 5) -> None:
+        self._stack = contextlib.ExitStack()
+        try:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-"))
+            self.folder = Path(folder)
+            self.cluster = self._stack.enter_context(VirtualCluster(nodes, share=[folder]))
+            self._daemons: dict[str, subprocess.Popen[Any]] = {}
+            self._write(cpus, kill_wait_s)
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment in which SLURM's commands find this SLURM."""
+        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        environ: Mapping[str, str] | None = None,
+        node: str | None = None,
+        timeout: float = 60.0,
+        cwd: str | Path | None = None,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the head, or in a node, to its end.
+
+        Raises:
+            HierringError: it fails, and `check` says that it should not; quotes its output.
+        """
+        done: subprocess.CompletedProcess[str] = self.cluster.run(
+            argv,
+            node=node,
+            cwd=cwd,
+            timeout=timeout,
+            env={**self.environ, **(environ or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if check and done.returncode != 0:
+            raise HierringError(
+                f"`{' '.join(map(str, argv))}` ended with {done.returncode}:\n{done.stdout}\n"
+                f"{done.stderr}\n{self.logs()}"
+            )
+        return done
+
+    def job(self, job_id: str) -> dict[str, str]:
+        """Return what SLURM knows of a job, by SLURM's names (`JobState`, `ExitCode`, ...)."""
+        shown = self.run(["scontrol", "--oneliner", "show", "job", job_id]).stdout
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    def wait(self, job_id: str, limit_s: float = 60.0) -> dict[str, str]:
+        """Wait for the end of a job.
+
+        Raises:
+            HierringError: it has not ended in time; quotes the logs.
+        """
+        known: dict[str, str] = {}
+
+        def ended() -> bool:
+            known.update(self.job(job_id))
+            return known["JobState"] in _DONE
+
+        self.until(ended, f"job {job_id} to end", limit_s)
+        return known
+
+    def until(self, condition: Callable[[], bool], what: str, limit_s: float = _UP_S) -> None:
+        """Wait for a condition of daemons that can only be asked.
+
+        Raises:
+            HierringError: it does not come true in time, or a daemon has ended; quotes the logs.
+        """
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            for name, daemon in self._daemons.items():
+                if daemon.poll() is not None:
+                    raise HierringError(f"{name} ended with {daemon.returncode}\n{self.logs()}")
+            if time.monotonic() > deadline:
+                raise HierringError(f"waited {limit_s:.0f} s for {what}\n{self.logs()}")
+            time.sleep(0.05)
+
+    def logs(self) -> str:
+        """Return the ends of all logs."""
+        parts = []
+        for path in sorted(self.folder.glob("*.log")):
+            lines = path.read_text(errors="replace").splitlines()[-25:]
+            parts += [f"==== {path.name}", *lines]
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        """End the daemons with the cluster, and remove the directory."""
+        self._stack.close()
+
+    def __enter__(self) -> SlurmCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- bring-up
+
+    def _write(self, cpus: int, kill_wait_s: int) -> None:
+        """Write the configuration; the key must be readable by its owner alone."""
+        self.folder.chmod(0o755)
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(128))
+        (self.folder / "state").mkdir()
+        nodes = "\n".join(
+            _NODE.format(name=node.name, address=node.address, cpus=cpus)
+            for node in self.cluster.nodes
+        )
+        text = _SLURM_CONF.format(
+            head=HEAD_ADDRESS,
+            folder=self.folder,
+            kill_wait_s=kill_wait_s,
+            nodes=nodes,
+        )
+        (self.folder / "slurm.conf").write_text(text)
+        (self.folder / "cgroup.conf").write_text(_CGROUP_CONF)
+        (self.folder / "gres.conf").write_text(_GRES_CONF)
+
+    def _start(self) -> None:
+        """Start the daemons and wait until every node is idle."""
+        files = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munged.pid"}
+        files["seed-file"] = "munge.seed"
+        options = [f"--{option}={self.folder / name}" for option, name in files.items()]
+        # --force: it runs as root here, which it would refuse.
+        self._daemon("munged", ["munged", "--foreground", "--force", *options])
+        self.until((self.folder / "munge.socket").is_socket, "munged")
+        self._daemon("slurmctld", ["slurmctld", "-D"])
+        for node in self.cluster.nodes:
+            self._daemon(f"slurmd-{node.name}", ["slurmd", "-D", "-N", node.name], node.name)
+        self.until(self._all_idle, "idle nodes")
+
+    def _daemon(self, name: str, argv: list[str], node: str | None = None) -> None:
+        program = _find(argv[0])
+        assert program is not None
+        with (self.folder / f"{name}.log").open("wb") as output:
+            self._daemons[name] = self.cluster.popen(
+                [program, *argv[1:]],
+                node=node,
+                cwd="/",
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def _all_idle(self) -> bool:
+        shown = self.run(["sinfo", "--noheader", "--Node", "--format=%T"], check=False)
+        states = shown.stdout.split()
+        return shown.returncode == 0 and states == ["idle"] * len(self.cluster.nodes)
+
+
+def _find(program: str) -> str | None:
+    """Find an administrator's program, too, which a user's PATH may lack."""
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
