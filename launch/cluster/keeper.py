@@ -175,7 +175,9 @@ def make(plan: Plan) -> Plan:
             "link set lo up",
         ]
     )
-    nodes = [Node(host, share) for host in plan["nodes"]]
+    # Open MPI's daemons look for the remote shell on their own node, too.
+    write_executable(plan["shell"], "")
+    nodes = [Node(host, [*share, plan["shell"]]) for host in plan["nodes"]]
     links = []
     for index, node in enumerate(nodes):
         links += [
@@ -187,23 +189,28 @@ def make(plan: Plan) -> Plan:
         node.connect()
     pids = [int(node.answer()) for node in nodes]
     own_proc()
-    write_shell(plan, [node.pid for node in nodes])
+    write_executable(plan["shell"], shell_text(plan, [node.pid for node in nodes]))
     return {"pid": outer, "pids": pids}
 
 
-def write_shell(plan: Plan, pids: list[int]) -> None:
-    """Write the program that launchers take for a remote shell: `enter HOST COMMAND...`.
+def write_executable(path: str, text: str) -> None:
+    """Write a program; an existing file keeps its identity, and so the places it is mounted at."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, 0o755)
 
-    It lies in the head's own /tmp, so it goes with the cluster.
+
+def shell_text(plan: Plan, pids: list[int]) -> str:
+    """The program that launchers take for a remote shell: `enter HOST COMMAND...`.
+
+    It lies in /tmp of the head, so it goes with the cluster.
     """
     cases = "".join(
         f"    {host['name']}|{host['address']}) pid={pid} ;;\n"
         for host, pid in zip(plan["nodes"], pids, strict=True)
     )
-    os.makedirs(os.path.dirname(plan["shell"]), exist_ok=True)
-    with open(plan["shell"], "w", encoding="utf-8") as file:
-        file.write(SHELL.replace("CASES\n", cases))
-    os.chmod(plan["shell"], 0o755)
+    return SHELL.replace("CASES\n", cases)
 
 
 SHELL = """#!/bin/sh
