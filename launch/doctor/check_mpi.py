@@ -77,6 +77,7 @@ def packages(job: Job) -> Iterator[Finding]:
 def launch(job: Job) -> Iterator[Finding]:
     """The number of ranks by the launcher's variables against that of MPI."""
     agreed: list[int] = []
+    size = 0
     for rank, view, mpi in _with_mpi(job):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -99,8 +100,8 @@ def launch(job: Job) -> Iterator[Finding]:
             yield Finding("warning", "launch", str(warning.message), ranks=(rank,))
         if not caught:
             agreed.append(rank)
+            size = mpi.size  # the others may be out of reach
     if agreed:
-        size = len(job.views)
         by = job.views[agreed[0]].started_by or "no launcher"
         what = f"{size} rank{'s' if size > 1 else ''} by MPI's count; started by {by}"
         yield Finding("ok", "launch", what, ranks=tuple(agreed))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 DEFAULT_SECONDS = 30.0
+HOLD_S = 3.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,30 +34,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine, and let one process of the job print; 1 if something will break, else 0."""
+    import psutil
+
     from hierring.launch.doctor import launchers, processes
     from hierring.launch.doctor.supervise import attempt
 
     claim = launchers.claimed_rank()
     # Asked before and after: others of the launch may come later than this one, or end sooner.
-    spoken_for = claim is not None and processes.lower_sibling(*claim)
+    spokesman = claim and processes.lower_sibling(*claim)
     found = attempt(["--json"] if arguments.json else [], arguments.timeout)
-    if found.output and not found.trouble:
-        sys.stderr.write(found.output)
     if int(found.answer.get("size", 0)) > 1:
         return _speak(found)
-    if spoken_for or (claim is not None and processes.lower_sibling(*claim)):
-        # The launcher meant them to be one job, and they are not: one for each machine is enough.
-        # It also has the exit status; a launcher would end the others because of this one.
-        return 0
-    if "text" in found.answer:
-        return _speak(found)
-    return _without_mpi(found, arguments)
+    # The launcher meant these processes to be one job, or there is one alone.
+    spokesman = spokesman or (claim and processes.lower_sibling(*claim))
+    if spokesman:
+        # One for each machine is enough. Launchers end the others when the first one ends.
+        with contextlib.suppress(psutil.Error):
+            spokesman.wait(2 * arguments.timeout + 3 * HOLD_S)
+        return 1
+    code = _speak(found) if "text" in found.answer else _without_mpi(found, arguments)
+    if claim and claim[1] > 0:
+        time.sleep(HOLD_S)  # for the same reason, in favour of rank 0 on its machine
+    return code
 
 
 def _speak(found: Attempt) -> int:
     """Print what the rank has to say: rank 0 all of it, another only that it lost the others."""
     answer = found.answer
     if answer["rank"] == 0:
+        if not found.trouble:
+            sys.stderr.write(found.output)  # what MPI had to say
         print(answer["text"], flush=True)
     elif answer["lost"]:
         print(f"hierring doctor: rank {answer['rank']}: {answer['lost']}", file=sys.stderr)
@@ -91,6 +100,24 @@ def _explain(found: Attempt, seconds: float) -> Finding:
             "names a library in an unusual place."
         )
         return Finding("error", "mpi", f"MPI cannot be started: {cause}", remedy=remedy)
+    if "SIGBUS" in found.trouble:
+        return Finding(
+            "error",
+            "mpi",
+            f"MPI cannot be started: {cause}",
+            "So a process ends that writes to shared memory for which there is no room: the MPI "
+            "library itself needs some MiB of /dev/shm on each node.",
+            "Enlarge /dev/shm (in containers: --shm-size), or remove what lies there.",
+        )
+    if found.timed_out:
+        return Finding(
+            "error",
+            "mpi",
+            f"MPI does not come up: {cause}",
+            "It waits for every rank that the launcher counts, and for their nodes to answer.",
+            "See that all ranks of the job run this command, and that firewalls and interfaces let "
+            "the nodes reach each other.",
+        )
     alone = without_launcher(os.environ)
     if alone != dict(os.environ) and "started" in attempt(["--only-start"], seconds, alone).answer:
         return Finding(

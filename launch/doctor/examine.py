@@ -33,9 +33,10 @@ def report(job: Job, troubles: Iterable[Finding] = ()) -> Report:
 
 
 def _headline(job: Job) -> str:
-    if job.views[0].mpi is None:
+    mpi = job.views[0].mpi
+    if mpi is None:
         return f"one process on {job.views[0].facts.hostname}, without MPI"
-    size = len(job.views)
+    size = mpi.size  # the others may be out of reach
     ranks = f"{size} rank{'' if size == 1 else 's'}"
     nodes = [f"{_name(views)}: {len(views)}" for views in job.node_views()]
     pretended = "pretended " if job.simulated else ""

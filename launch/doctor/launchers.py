@@ -20,7 +20,9 @@ RANK_VARIABLES = (
     *("SLURM_PROCID", "RANK"),
 )
 #: A process that has none of these is started by no launcher, as far as MPI can see.
-_LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "MV2_", "HYDI_", "HYDRA_", "SLURM_")
+_LAUNCHER_PREFIXES = (
+    *("OMPI_", "PMI_", "PMIX_", "PRTE_", "MV2_", "HYDI_", "HYDRA_", "SLURM_", "PALS_", "FLUX_"),
+)
 
 QUESTION_S = 10.0
 

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -194,6 +195,8 @@ def main(argv: Sequence[str]) -> int:
         os.write(options.tell, (json.dumps(values) + "\n").encode())
 
     tell(stage="starting MPI")
+    # mpi4py's own suspicion, which `check_mpi.launch` goes into.
+    warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
     try:
         mpi = running_mpi()
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
@@ -215,7 +218,8 @@ def _examine(mpi: Mpi, options: argparse.Namespace, tell: Callable[..., None]) -
     try:
         meeting.run()
     except (HierringError, MPI.Exception) as error:
-        lost = str(error)
+        lost = str(error).replace("hierring.init", WHAT)
+        lost = lost.replace("HIERRING_INIT_TIMEOUT_S sets", "--timeout sets")
         meeting.troubles.append(_unreachable(meeting.job, lost))
     found = report(meeting.job, meeting.troubles)
     text = json.dumps(found.to_dict(), indent=2) if options.json else found.describe()

@@ -93,10 +93,12 @@ def _busy(process: Any) -> bool:
     return bool((times.user + times.system) / age >= BUSY_SHARE)
 
 
-def lower_sibling(variable: str, rank: int) -> bool:
-    """Whether a process that the same launcher started beside this one has a lower rank.
+def lower_sibling(variable: str, rank: int) -> Any:
+    """The process with the lowest rank that the same launcher has started beside this one.
 
-    Where MPI does not join the ranks, this is how one of them gets to speak for its machine.
+    None if there is none with a lower rank than this one's. Where MPI does not join the ranks, this
+    is how one of them gets to speak for its machine. What such a process has started itself has its
+    variables too, and may be found in its place.
 
     Args:
         variable: where the launcher tells each process its rank.
@@ -104,25 +106,22 @@ def lower_sibling(variable: str, rank: int) -> bool:
     """
     import psutil
 
+    lowest, found = rank, None
     with contextlib.suppress(psutil.Error):
         for sibling in _siblings(psutil.Process()):
-            with contextlib.suppress(psutil.Error, ValueError):
-                if int(sibling.environ()[variable]) < rank:
-                    return True
-    return False
+            with contextlib.suppress(psutil.Error, ValueError, KeyError):
+                number = int(sibling.environ()[variable])
+                if number < lowest:
+                    lowest, found = number, sibling
+    return found
 
 
 def _siblings(process: Any) -> Iterator[Any]:
     """What this process's parent has started, whatever stands between (a shell, a wrapper)."""
-    import psutil
-
     parent = process.parent()
     if parent is None or parent.pid <= 1:
         return
-    for sibling in parent.children(recursive=True):
-        if sibling.pid != process.pid:
-            with contextlib.suppress(psutil.Error, KeyError):
-                yield sibling
+    yield from (child for child in parent.children(recursive=True) if child.pid != process.pid)
 
 
 def can_read_memory(pid: int) -> bool | None:

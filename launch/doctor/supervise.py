@@ -26,7 +26,7 @@ _START = (
     "from hierring.launch.doctor import meet; sys.exit(meet.main(sys.argv[1:]))"
 )
 #: Beyond the waits that the child ends itself; MPI's own start and end have none.
-GRACE_S = 15.0
+GRACE_S = 10.0
 _LAST_LINES = 4
 
 
@@ -38,13 +38,20 @@ class Attempt:
         stage: what it was doing last.
         answer: all it told.
         trouble: how it failed, in words, or "".
+        timed_out: whether the trouble is that it did not end.
         output: what it, or MPI inside it, printed.
     """
 
     stage: str = "starting Python"
     answer: dict[str, Any] = field(default_factory=dict)
     trouble: str = ""
+    timed_out: bool = False
     output: str = ""
+
+    def give_up(self, seconds: float) -> None:
+        """Note that it did not end, nor say anything new, for so long."""
+        self.trouble = f"no end after {seconds:.0f} s of {self.stage}"
+        self.timed_out = True
 
     @property
     def cause(self) -> str:
@@ -99,7 +106,7 @@ def _follow(
         rest = b""
         while True:
             if not selector.select(limit_s):
-                found.trouble = f"no end after {limit_s:.0f} s of {found.stage}"
+                found.give_up(limit_s)
                 return
             data = pipe.read(1 << 16)
             if not data:
@@ -113,7 +120,7 @@ def _follow(
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(limit_s)
     if child.returncode is None:
-        found.trouble = f"no end after {limit_s:.0f} s of {found.stage}"
+        found.give_up(limit_s)
     elif "failed" in found.answer:
         found.trouble = str(found.answer["failed"])
     elif child.returncode < 0:
