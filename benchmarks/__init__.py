@@ -1,0 +1,1 @@
+"""Measures what all-reduce costs here, and says why."""
