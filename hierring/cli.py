@@ -113,6 +113,12 @@ def _add_doctor(subparsers: Subparsers) -> None:
     parser.set_defaults(run=command.run)
 
 
+def _add_cluster(subparsers: Subparsers) -> None:
+    from hierring.launch.cluster import command
+
+    command.add_parser(subparsers)
+
+
 def _require_mpi() -> None:
     """Say in one line that MPI is missing, where the import would end in a traceback."""
     try:
@@ -122,4 +128,9 @@ def _require_mpi() -> None:
         raise HierringError(f"MPI cannot be started: {cause}") from error
 
 
-_COMMANDS: tuple[Callable[[Subparsers], None], ...] = (_add_topology, _add_demo, _add_doctor)
+_COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
+    _add_topology,
+    _add_demo,
+    _add_doctor,
+    _add_cluster,
+)

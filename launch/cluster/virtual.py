@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Any
 
 import hierring
-from hierring.errors import HierringError
+from hierring.errors import ConfigurationError, HierringError
 from hierring.launch.cluster.entrance import Entrance, Node
+from hierring.launch.cluster.placement import mpiexec_command
 from hierring.launch.cluster.spec import (
     HEAD,
     HEAD_ADDRESS,
@@ -36,6 +37,7 @@ from hierring.launch.cluster.tools import (
     require_tools,
     search_path,
 )
+from hierring.launch.mpi import Launcher
 
 __all__ = ["SHELL", "VirtualCluster"]
 
@@ -142,6 +144,33 @@ class VirtualCluster(Entrance):
             self._complaints.seek(0)
             raise refusal(answer.get("error") or self._complaints.read().decode(errors="replace"))
         return answer
+
+    def mpiexec(
+        self,
+        launcher: Launcher,
+        ranks_per_node: int | Sequence[int],
+        placement: str,
+        argv: Sequence[str | Path],
+    ) -> list[str]:
+        """The command that runs an MPI job on the nodes; `run` or `popen` it in the head.
+
+        Args:
+            launcher: of the MPI that the program loads.
+            ranks_per_node: one number for all nodes, or one for each of the first nodes.
+            placement: `block` (ranks 0, 1 on the first node) or `cyclic` (0, 2 on the first).
+            argv: the program of every rank.
+        """
+        counts = (
+            [ranks_per_node] * len(self.nodes)
+            if isinstance(ranks_per_node, int)
+            else [*ranks_per_node]
+        )
+        if len(counts) > len(self.nodes):
+            raise ConfigurationError(
+                f"ranks on {len(counts)} nodes, but there are {len(self.nodes)}"
+            )
+        names = [node.name for node in self.nodes[: len(counts)]]
+        return mpiexec_command(launcher, names, counts, placement, argv, SHELL)
 
     # ---- links and faults
 
