@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 SOURCES = "\n".join(
     file.read_text(encoding="utf-8")
-    for directory in ("hierring", "topology", "launch", "csrc")
+    for directory in ("hierring", "topology", "launch", "benchmarks", "csrc")
     for file in (ROOT / directory).rglob("*")
     if file.suffix in {".py", ".pyi", ".cpp", ".hpp"}
 )

@@ -44,6 +44,7 @@ NEIGHBOURS = {
     ("world", "communicator"),
     ("", "communicator"),
     ("", "world"),
+    ("cli", "benchmarks"),
     ("cli", "launch"),
 }
 # Start as soon as they are imported, so functions import them.
