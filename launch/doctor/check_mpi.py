@@ -9,19 +9,19 @@ from hierring.environment import check_launcher
 from hierring.errors import ConfigurationError
 from hierring.launch.doctor.findings import Finding, Level
 from hierring.launch.doctor.view import Job, Mpi, View
+from hierring.launch.mpi import VENDORS
+from hierring.launch.slurm import read_allocation
+from hierring.launch.slurm.pmi import choose_plugin, plugin_family
 
 __all__ = ["CHECKS"]
 
-NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
 #: Libraries that read each other's launch protocol (PMI).
-_RELATED = frozenset({"mpich", "impi", "mvapich", "mvapich2", "mpich2", "cray mpich"})
-#: The plugin of srun that each library understands.
-PLUGINS = {"mpich": "pmi2", "impi": "pmi2", "openmpi": "pmix"}
+_RELATED = frozenset({"mpich", "impi", "mvapich"})
 
 
 def vendor_name(vendor: str) -> str:
     """A vendor as it calls itself."""
-    return NAMES.get(vendor, vendor or "an unknown MPI")
+    return VENDORS.get(vendor, vendor or "an unknown MPI")
 
 
 def related(vendor: str, other: str) -> bool:
@@ -185,14 +185,11 @@ def slurm(job: Job) -> Iterator[Finding]:
     view = job.views[0]
     if view.pmi_plugins is None or view.mpi is None:
         return
-    wanted = PLUGINS.get(view.mpi.vendor, "")
-    listed = ", ".join(view.pmi_plugins)
-    if not wanted:
-        text = f"srun can start ranks by {listed}; which of them this MPI speaks is not known"
-        yield Finding("note", "pmi plugin", text)
-    elif any(name == wanted or name.startswith(f"{wanted}_v") for name in view.pmi_plugins):
-        yield Finding("ok", "pmi plugin", f"srun --mpi={wanted} starts {view.mpi.description}")
-    else:
+    listed = ", ".join(view.pmi_plugins) or "none"
+    try:
+        plugin = choose_plugin(view.mpi.vendor, view.pmi_plugins)
+    except ConfigurationError:
+        wanted = plugin_family(view.mpi.vendor)
         yield Finding(
             "error" if "SLURM_JOB_ID" in view.environ else "warning",
             "pmi plugin",
@@ -200,6 +197,31 @@ def slurm(job: Job) -> Iterator[Finding]:
             "Ranks started by srun would be a world of their own each.",
             "Start them by mpiexec in the batch script, or ask the site for the plugin.",
         )
+        return
+    if plugin is None:
+        text = f"srun can start ranks by {listed}; which of them this MPI speaks is not known"
+        yield Finding("note", "pmi plugin", text)
+    else:
+        yield Finding("ok", "pmi plugin", f"srun --mpi={plugin} starts {view.mpi.description}")
+
+
+def allocation(job: Job) -> Iterator[Finding]:
+    """SLURM's variables agree among themselves; MPI's count goes before all of them."""
+    for rank, view in enumerate(job.views):
+        try:
+            found = read_allocation(view.environ)
+            conflicts = found.conflicts if found is not None else ()
+        except ConfigurationError as error:
+            conflicts = (str(error),)
+        for conflict in conflicts:
+            yield Finding(
+                "warning",
+                "slurm variables",
+                conflict,
+                "Programs that size themselves by these variables will differ.",
+                "Look for what sets them: a job script, a module, an outer allocation.",
+                (rank,),
+            )
 
 
 def threads(job: Job) -> Iterator[Finding]:
@@ -240,4 +262,4 @@ def cuda(job: Job) -> Iterator[Finding]:
         )
 
 
-CHECKS = (library, packages, launch, launcher_match, mpiexec, slurm, threads, cuda)
+CHECKS = (library, packages, launch, launcher_match, mpiexec, slurm, allocation, threads, cuda)

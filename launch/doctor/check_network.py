@@ -43,11 +43,12 @@ def _routable(nic: Nic) -> list[str]:
 def interfaces(job: Job) -> Iterator[Finding]:
     """What there is, on each node; the slowest sets the pace of a ring."""
     best: dict[int, list[int]] = {}
-    for views in job.node_views():
+    places = job.network_views()
+    for views in places:
         ranks = tuple(view.facts.rank for view in views)
         nics = reaching(views[0].facts.hardware.nics)
         if not nics:
-            if job.num_nodes > 1 and not job.simulated:
+            if len(places) > 1:
                 yield Finding(
                     "warning",
                     "network",
@@ -63,7 +64,7 @@ def interfaces(job: Job) -> Iterator[Finding]:
         if speeds and len(speeds) == len(nics):
             best.setdefault(max(speeds), []).extend(ranks)
             yield from _mixed(job, nics, ranks)
-    if len(best) > 1 and not job.simulated:
+    if len(best) > 1:
         slowest = min(best)
         yield Finding(
             "warning",
@@ -80,7 +81,7 @@ def _mixed(job: Job, nics: Sequence[Nic], ranks: tuple[int, ...]) -> Iterator[Fi
     """Several interfaces of different speed, and none is chosen."""
     speeds = {nic.speed_bits_per_s or 0 for nic in nics}
     chosen = any(job.views[ranks[0]].environ.get(variable) for variable in CHOICES)
-    if job.num_nodes == 1 or job.simulated or len(speeds) == 1 or chosen:
+    if len(job.network_views()) == 1 or len(speeds) == 1 or chosen:
         return
     slow = [nic.name for nic in nics if nic.speed_bits_per_s == min(speeds)]
     yield Finding(
@@ -134,10 +135,8 @@ def _names(view: View) -> list[str]:
 
 def equal_addresses(job: Job) -> Iterator[Finding]:
     """Bridges of containers and virtual machines: the same address on several nodes."""
-    if job.num_nodes == 1 or job.simulated:
-        return
     owners: dict[tuple[str, str], list[tuple[str, tuple[int, ...]]]] = {}
-    for views in job.node_views():
+    for views in job.network_views():
         ranks = tuple(view.facts.rank for view in views)
         for nic in views[0].facts.hardware.nics:
             for address in _routable(nic) if nic.kind != "loopback" else []:

@@ -65,6 +65,8 @@ def shared_memory(job: Job) -> Iterator[Finding]:
         ranks = tuple(one.facts.rank for one in views)
         seen, facts = view.shared_memory, view.facts
         what = f"/dev/shm has {_mib(facts.shm_nbytes)}, {_mib(facts.shm_free_nbytes)} free"
+        if (facts.shm_device < 0 or not seen.writable) and job.topology is not None:
+            continue  # the topology's own sign says it, with the system's reason
         if facts.shm_device < 0 or not seen.writable:
             fault = "there is no /dev/shm" if facts.shm_device < 0 else _forbidden(view)
             yield Finding("warning", "shared memory", fault, *_SIGNS["no-memory"][1:], ranks)
@@ -114,22 +116,24 @@ def _mib(nbytes: int) -> str:
 def hostnames(job: Job) -> Iterator[Finding]:
     """Names that tell several machines apart, also for those who cut them at a dot."""
     by_name: dict[str, list[int]] = {}
-    for number, views in enumerate(job.node_views()):
+    places = job.network_views()
+    for number, views in enumerate(places):
         by_name.setdefault(views[0].facts.hostname, []).append(number)
     for name, numbers in by_name.items():
-        if len(numbers) > 1 and not job.simulated:
+        if len(numbers) > 1:
             yield Finding(
                 "warning",
                 "hostnames",
-                f"nodes {format_ranges(numbers)} have one hostname, {name}",
+                f"{len(numbers)} machines or containers have one hostname, {name}",
                 "hierring tells them apart by what they share; launchers, NCCL and others may take "
                 "them for one.",
                 "Give each machine a name of its own (hostnamectl), each container another "
                 "--hostname.",
+                tuple(view.facts.rank for number in numbers for view in places[number]),
             )
         if name.partition(".")[0] in ("localhost", ""):
             yield Finding(
-                "warning" if job.num_nodes > 1 else "note",
+                "warning" if len(places) > 1 else "note",
                 "hostnames",
                 f"a machine is called {name or 'nothing'}",
                 "Others that look the name up find themselves.",
@@ -156,7 +160,7 @@ def _names_alike(names: list[str]) -> Iterator[Finding]:
 
 def _loopback_names(job: Job) -> Iterator[Finding]:
     """With several nodes: names must not stand for 127.0.0.1, as Debian's installer has it."""
-    if job.num_nodes == 1 or job.simulated:
+    if len(job.network_views()) == 1:
         return
     for rank, view in enumerate(job.views):
         loopback = [a for a in view.resolves or () if a == "::1" or a.startswith("127.")]

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hierring.launch.doctor.view import Mpiexec
+from hierring.launch.mpi import vendor_of
 
-__all__ = ["claimed_rank", "mpiexecs", "pmi_plugins", "without_launcher"]
+__all__ = ["claimed_rank", "mpiexecs", "without_launcher"]
 
 #: Where launchers tell a process its rank; the closest to MPI first.
 RANK_VARIABLES = (
@@ -62,43 +63,8 @@ def mpiexecs(environ: Mapping[str, str] = os.environ) -> tuple[Mpiexec, ...]:
 
 def _ask(path: str) -> Mpiexec:
     text = _answer([path, "--version"])
-    return Mpiexec(path, *read_version(text))
-
-
-def read_version(text: str) -> tuple[str, str]:
-    """(vendor, version) from what an mpiexec prints about itself; ("", "") if unknown."""
     number = re.search(r"\d+(?:\.\d+)+\w*", text)
-    version = number.group() if number else ""
-    for word, vendor in (
-        ("Intel(R) MPI", "impi"),
-        ("HYDRA", "mpich"),
-        ("Open MPI", "openmpi"),
-        ("OpenRTE", "openmpi"),
-        ("prterun", "openmpi"),
-    ):
-        if word in text:
-            return vendor, version
-    return "", ""
-
-
-def pmi_plugins(environ: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
-    """What `srun --mpi=list` names; None where there is no srun, or no answer."""
-    srun = shutil.which("srun", path=environ.get("PATH"))
-    if srun is None:
-        return None
-    return read_plugins(_answer([srun, "--mpi=list"]))
-
-
-def read_plugins(text: str) -> tuple[str, ...] | None:
-    """The plugins in srun's answer: one a line or, in old versions, after "srun:"; None if none."""
-    names = []
-    for line in text.splitlines():
-        word = line.removeprefix("srun:").strip()
-        if re.fullmatch(r"[a-z][a-z0-9_]*", word):
-            names.append(word)
-        elif word.startswith("specific pmix plugin versions available:"):
-            names += [name.strip() for name in word.partition(":")[2].split(",")]
-    return tuple(names) or None
+    return Mpiexec(path, vendor_of(text), number.group() if number else "")
 
 
 def _answer(command: list[str]) -> str:

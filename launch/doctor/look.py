@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import re
 import resource
+import shutil
 import socket
 import threading
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from hierring.config import Config
 from hierring.errors import ConfigurationError
 from hierring.launch.doctor import launchers, processes
 from hierring.launch.doctor.view import Mpi, SharedMemory, View
+from hierring.launch.mpi import vendor_of
+from hierring.launch.slurm.pmi import available_plugins
 from hierring.topology import local_facts
 from hierring.topology.sysfs import parse_ranges, read_int, read_text
 
@@ -47,7 +50,7 @@ FEATURES = (
 )
 
 RESOLVE_S = 3.0
-_VENDORS = {"Open MPI": "openmpi", "Intel MPI": "impi", "MPICH": "mpich"}
+SRUN_S = 10.0
 
 
 def look(rank: int, mpi: Mpi | None, *, thorough: bool) -> View:
@@ -64,6 +67,7 @@ def look(rank: int, mpi: Mpi | None, *, thorough: bool) -> View:
     online = parse_ranges(facts.hardware.cpus)
     return View(
         facts=facts,
+        network=_network(),
         version=__version__,
         environ={name: os.environ[name] for name in VARIABLES if name in os.environ},
         settings_error=_settings_error(),
@@ -79,7 +83,7 @@ def look(rank: int, mpi: Mpi | None, *, thorough: bool) -> View:
         memlock_nbytes=_memlock(),
         ptrace_scope=read_int("/proc/sys/kernel/yama/ptrace_scope"),
         mpiexecs=launchers.mpiexecs() if thorough else (),
-        pmi_plugins=launchers.pmi_plugins() if thorough else None,
+        pmi_plugins=_pmi_plugins() if thorough else None,
     )
 
 
@@ -96,7 +100,7 @@ def running_mpi() -> Mpi:
         MPI.THREAD_MULTIPLE: "multiple",
     }
     return Mpi(
-        vendor=_VENDORS.get(name, name.lower() if name != "unknown" else ""),
+        vendor=vendor_of(MPI.Get_library_version()) or name.lower().replace("unknown", ""),
         description=f"{name} {'.'.join(map(str, version))}",
         standard=".".join(map(str, MPI.Get_version())),
         files=files,
@@ -146,6 +150,19 @@ def _cuda(files: tuple[str, ...]) -> bool | None:
             continue
         return bool(query())
     return None
+
+
+def _pmi_plugins() -> tuple[str, ...] | None:
+    """What srun can start ranks by; None where there is no srun, or no answer from it."""
+    return within(SRUN_S, available_plugins) if shutil.which("srun") else None
+
+
+def _network() -> int:
+    """The number of this process's network namespace; 0 where it is hidden."""
+    try:
+        return Path("/proc/self/ns/net").stat().st_ino
+    except OSError:
+        return 0
 
 
 def _settings_error() -> str:

@@ -67,6 +67,7 @@ class View:
 
     Attributes:
         facts: as hierring itself gathers them.
+        network: number of the network namespace; containers of one machine may share one.
         version: of hierring.
         environ: the variables that matter, see `look`.
         settings_error: what is wrong with the settings, or "".
@@ -84,6 +85,7 @@ class View:
     """
 
     facts: Facts
+    network: int
     version: str
     environ: Mapping[str, str]
     settings_error: str
@@ -132,6 +134,15 @@ class Job:
     def simulated(self) -> bool:
         """Whether the nodes are pretended, so that what they are named or made of means little."""
         return self.topology is not None and self.topology.simulated
+
+    def network_views(self) -> list[list[View]]:
+        """The same, but nodes with the very same interfaces count as one."""
+        places: dict[tuple[str, int], list[View]] = {}
+        for views in self.node_views():
+            facts = views[0].facts
+            key = (facts.boot_id, views[0].network) if views[0].network else (facts.hostname, -1)
+            places.setdefault(key, []).extend(views)
+        return list(places.values())
 
     def node_views(self) -> list[list[View]]:
         """The views of each node's ranks; all in one where there is no topology."""
