@@ -147,16 +147,20 @@ def _attend(cluster: VirtualCluster, command: Sequence[str]) -> int:
         try:
             code = process.wait()
         except _Signalled as first:
-            code = _stop(cluster, process, first.number)
+            return _stop(cluster, process, first.number)
     return code if code >= 0 else 128 - code
 
 
 def _stop(cluster: VirtualCluster, process: subprocess.Popen[Any], number: int) -> int:
-    """Hand a signal on and wait; a job that takes too long goes with the cluster."""
+    """Hand a signal on and wait; a job that takes too long goes with the cluster.
+
+    A job that saves its work and ends well has succeeded; what launchers make of other ends
+    differs, so those count as the signal's.
+    """
     cluster.send_signal(process, number)
     try:
-        return process.wait(timeout=_GRACE_S)
+        code = process.wait(timeout=_GRACE_S)
     except (_Signalled, subprocess.TimeoutExpired):
         process.kill()
-        process.wait()
-        return 128 + number
+        code = process.wait()
+    return 0 if code == 0 else 128 + number

@@ -137,8 +137,8 @@ def _openmpi(
     order = "slot" if list(ranks) == sorted(ranks) else "node"
     hosts = [f"{name}:{count}" for name, count in zip(names, counts, strict=True)]
     return [
-        *launcher.options(oversubscribed=False),
-        *launcher.unbound_options(),
+        # Inside, a plain user is root, too.
+        *("--allow-run-as-root", *launcher.unbound_options()),
         *("--prtemca", "plm_ssh_agent", shell, "--prtemca", "plm_ssh_no_tree_spawn", "1"),
         *("--prtemca", "prte_if_include", NETWORK, "--mca", "btl_tcp_if_include", NETWORK),
         *("--host", ",".join(hosts), "--map-by", order, "-n", str(len(ranks)), *program),
