@@ -119,6 +119,12 @@ def _add_cluster(subparsers: Subparsers) -> None:
     command.add_parser(subparsers)
 
 
+def _add_launch(subparsers: Subparsers) -> None:
+    from hierring.launch.job import add_parser
+
+    add_parser(subparsers)
+
+
 def _require_mpi() -> None:
     """Say in one line that MPI is missing, where the import would end in a traceback."""
     try:
@@ -131,6 +137,7 @@ def _require_mpi() -> None:
 _COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     _add_topology,
     _add_demo,
+    _add_launch,
     _add_doctor,
     _add_cluster,
 )

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from hierring._version import __version__
 from hierring.errors import ConfigurationError
 
-__all__ = ["JobOptions", "batch_script", "log_path", "srun_command"]
+__all__ = [
+    "JobOptions",
+    "batch_script",
+    "log_path",
+    "rank_environment",
+    "srun_command",
+    "srun_sizes",
+]
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class JobOptions:
         for name, value in vars(self).items():
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise ConfigurationError(f"--{name.replace('_', '-')}={value} must be at least 1")
+            if any("\n" in text for text in (value if isinstance(value, tuple) else [str(value)])):
+                raise ConfigurationError(f"--{name.replace('_', '-')} must be on one line")
         nodes, ntasks = self.nodes, self.ntasks
         if ntasks is None or nodes is None:
             return
@@ -77,19 +86,18 @@ class JobOptions:
 def batch_script(options: JobOptions, plugin: str | None, program: Sequence[str]) -> str:
     """Write the script for sbatch; a person can save it and go on with it.
 
-    The shell is replaced by srun: so srun's exit code is the job's, and there is no shell in
-    between that would wait for it while a signal is pending.
+    The shell is replaced by srun: so srun's exit code is the job's, and no shell is in between that
+    would put a signal off until srun has ended.
     """
-    cpus = options.cpus_per_task or 1
     command = srun_command(options, plugin, [])
+    settings = rank_environment(options.cpus_per_task)
     return "\n".join(
         [
             "#!/bin/bash",
-            f"# Written by `hierring launch` {__version__}; to go on with it, save it and use sbatch.",
+            f"# Written by `hierring launch` {__version__}; saved, it can be edited and submitted.",
             *(f"#SBATCH {shlex.quote(line)}" for line in _directives(options)),
             "",
-            "export PYTHONUNBUFFERED=1  # lines reach the log when they are printed",
-            f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{cpus}}}"',
+            *(f'export {name}="${{{name}:-{value}}}"' for name, value in settings.items()),
             f"exec {shlex.join(command)} \\",
             f"    {shlex.join(program)}",
             "",
@@ -98,23 +106,48 @@ def batch_script(options: JobOptions, plugin: str | None, program: Sequence[str]
 
 
 def srun_command(
-    options: JobOptions, plugin: str | None, program: Sequence[str], *, inside: str = ""
+    options: JobOptions, plugin: str | None, program: Sequence[str], sizes: Sequence[str] = ()
 ) -> list[str]:
-    """Return the srun that starts the ranks of this job.
+    """Return the srun that starts the ranks.
 
     * A rank that fails ends the job (`--kill-on-bad-exit`): the others would wait for it.
     * Each rank is bound to the cores it was given, where the cluster binds at all.
     * `--cpus-per-task` is repeated, because srun no longer takes it from the job (since 22.05).
+
+    Args:
+        plugin: the PMI plugin, None for the cluster's default.
+        sizes: `srun_sizes`, inside an allocation; in a batch script srun takes them from the job.
     """
     return [
         "srun",
         *([f"--mpi={plugin}"] if plugin else []),
+        *sizes,
         "--kill-on-bad-exit=1",
         "--cpu-bind=cores",
         *([f"--cpus-per-task={options.cpus_per_task}"] if options.cpus_per_task else []),
         *options.srun_args,
         *program,
     ]
+
+
+def srun_sizes(options: JobOptions) -> list[str]:
+    """Return what a step needs to be smaller than its job: all numbers, none left to the job."""
+    numbers = {
+        "nodes": options.nodes,
+        "ntasks": options.num_tasks,
+        "ntasks-per-node": options.ntasks_per_node,
+        "gpus-per-node": options.gpus_per_node,
+    }
+    return [f"--{name}={number}" for name, number in numbers.items() if number is not None]
+
+
+def rank_environment(cpus_per_task: int | None) -> dict[str, str]:
+    """Return variables that ranks are given where the user has not set them.
+
+    Lines reach the log when they are printed, not when the job has been killed; and a rank uses as
+    many threads as it has cores, not as the node has.
+    """
+    return {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(cpus_per_task or 1)}
 
 
 def log_path(options: JobOptions, job_id: str) -> str:

@@ -37,7 +37,8 @@ def available_plugins(srun: str = "srun") -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError) as error:
         said = " ".join((getattr(error, "stderr", None) or str(error)).split())
         raise HierringError(
-            f"`{srun} --mpi=list` failed: {said}; is this machine part of the cluster?"
+            f"`{srun} --mpi=list` failed: {said}; is this machine part of a SLURM cluster? On this "
+            "machine alone, mpiexec starts the ranks"
         ) from error
     return parse_list(answer.stdout + answer.stderr)  # releases differ in where they print it
 
