@@ -72,11 +72,12 @@ def torch(job: Job) -> Iterator[Finding]:
             continue
         text = f"torch {version}, {nccl[0] if nccl else 'no NCCL package'}"
         gpus = [gpu for gpu in view.facts.hardware.gpus if gpu.vendor == "NVIDIA"]
+        many = f"{len(gpus)} NVIDIA GPU{'' if len(gpus) == 1 else 's'}"
         if gpus and version.endswith("+cpu"):
             yield Finding(
                 "warning",
                 "torch",
-                f"there are {len(gpus)} NVIDIA GPUs, and torch {version} can't use them",
+                f"{many}, and torch {version} can't use {'it' if len(gpus) == 1 else 'them'}",
                 "Training would run on the CPU.",
                 "Install a build of torch with CUDA.",
                 (rank,),

@@ -175,7 +175,7 @@ def _settings_error() -> str:
 
 def _packages() -> dict[str, str]:
     """Versions of what is installed; nothing is imported, torch alone would take seconds."""
-    found = {}
+    found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
         if name in PACKAGES or _NCCL.fullmatch(name):
