@@ -139,6 +139,8 @@ def equal_addresses(job: Job) -> Iterator[Finding]:
     for views in job.network_views():
         ranks = tuple(view.facts.rank for view in views)
         for nic in views[0].facts.hardware.nics:
+            if _kept_off(views[0], nic):
+                continue
             for address in _routable(nic) if nic.kind != "loopback" else []:
                 owners.setdefault((nic.name, address), []).append((nic.name, ranks))
     for (name, address), places in owners.items():
@@ -151,6 +153,15 @@ def equal_addresses(job: Job) -> Iterator[Finding]:
                 f"Keep MPI off {name}. {HOW}",
                 tuple(rank for _, ranks in places for rank in ranks),
             )
+
+
+def _kept_off(view: View, nic: Nic) -> bool:
+    """Whether a variable has MPI use other interfaces than this one."""
+    values = [view.environ[variable] for variable in CHOICES if view.environ.get(variable)]
+    wanted = [word for value in values for word in value.split(",")]
+    return bool(wanted) and not any(
+        word in _ANY or word.startswith("^") or _means(word, nic) for word in wanted
+    )
 
 
 def infiniband(job: Job) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hierring.launch.doctor.findings import Finding
@@ -18,6 +18,10 @@ __all__ = ["add_arguments", "run"]
 
 DEFAULT_SECONDS = 30.0
 HOLD_S = 3.0
+_LOST_REMEDY = (
+    "Look at what else MPI and the other ranks have printed, at firewalls between the nodes, and "
+    "at hostnames that are equal up to the first dot: some MPI libraries take such nodes for one."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,34 +46,53 @@ def run(arguments: argparse.Namespace) -> int:
     claim = launchers.claimed_rank()
     # Asked before and after: others of the launch may come later than this one, or end sooner.
     spokesman = claim and processes.lower_sibling(*claim)
-    found = attempt(["--json"] if arguments.json else [], arguments.timeout)
-    if int(found.answer.get("size", 0)) > 1:
-        return _speak(found)
-    # The launcher meant these processes to be one job, or there is one alone.
+    options = ["--json"] if arguments.json else []
+    found = attempt(options, arguments.timeout, os.environ, _speak_for_all)
+    if "text" in found.answer and found.answer["size"] > 1:
+        return _conclude(found)
+    # The launcher meant these processes to be one job, or there is one alone, or MPI broke down.
     spokesman = spokesman or (claim and processes.lower_sibling(*claim))
     if spokesman:
         # One for each machine is enough. Launchers end the others when the first one ends.
         with contextlib.suppress(psutil.Error):
             spokesman.wait(2 * arguments.timeout + 3 * HOLD_S)
         return 1
-    code = _speak(found) if "text" in found.answer else _without_mpi(found, arguments)
+    if "text" in found.answer:
+        print(found.answer["text"], flush=True)
+        code = _conclude(found)
+    else:
+        code = _without_mpi(found, arguments)
     if claim and claim[1] > 0:
         time.sleep(HOLD_S)  # for the same reason, in favour of rank 0 on its machine
     return code
 
 
-def _speak(found: Attempt) -> int:
-    """Print what the rank has to say: rank 0 all of it, another only that it lost the others."""
-    answer = found.answer
+def _speak_for_all(answer: dict[str, Any]) -> None:
+    """Print what a rank among several says: rank 0 all of it, another only that it lost them.
+
+    At once, and not when its child has ended: where a rank is lost, MPI may end the job any moment.
+    """
+    if "text" not in answer or answer["size"] == 1:
+        return
     if answer["rank"] == 0:
-        if not found.trouble:
-            sys.stderr.write(found.output)  # what MPI had to say
         print(answer["text"], flush=True)
     elif answer["lost"]:
-        print(f"hierring doctor: rank {answer['rank']}: {answer['lost']}", file=sys.stderr)
+        _complain(answer["rank"], answer["lost"])
+
+
+def _conclude(found: Attempt) -> int:
+    """After the report: what MPI had to say for itself, and the exit status."""
+    rank = found.answer["rank"]
     if found.trouble:
-        print(f"hierring doctor: rank {answer['rank']}: {found.cause}", file=sys.stderr)
-    return 1 if found.trouble else int(answer["exit_code"])
+        _complain(rank, found.cause)
+        return 1
+    if rank == 0:
+        sys.stderr.write(found.output)
+    return int(found.answer["exit_code"])
+
+
+def _complain(rank: int, text: str) -> None:
+    print(f"hierring doctor: rank {rank}: {text}", file=sys.stderr, flush=True)
 
 
 def _without_mpi(found: Attempt, arguments: argparse.Namespace) -> int:
@@ -100,6 +123,14 @@ def _explain(found: Attempt, seconds: float) -> Finding:
             "names a library in an unusual place."
         )
         return Finding("error", "mpi", f"MPI cannot be started: {cause}", remedy=remedy)
+    if "size" in found.answer:
+        return Finding(
+            "error",
+            "mpi",
+            f"MPI came up with {found.answer['size']} ranks, and broke down: {cause}",
+            "What follows is what can be seen without it.",
+            _LOST_REMEDY,
+        )
     if "SIGBUS" in found.trouble:
         return Finding(
             "error",

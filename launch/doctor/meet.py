@@ -12,7 +12,6 @@ import ctypes
 import json
 import os
 import signal
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -38,6 +37,7 @@ WHAT = "hierring doctor"
 _PR_SET_PDEATHSIG = 1
 SMALLEST_CELL_BYTES = 4096
 TRIAL_NBYTES = 1 << 20
+HOLD_S = 3.0
 
 
 class Meeting:
@@ -205,7 +205,7 @@ def main(argv: Sequence[str]) -> int:
     if options.only_start:
         tell(stage="ending MPI", started=True)
         return 0
-    tell(stage="looking around")
+    tell(stage="looking around", rank=mpi.rank, size=mpi.size)
     return _examine(mpi, options, tell)
 
 
@@ -227,13 +227,12 @@ def _examine(mpi: Mpi, options: argparse.Namespace, tell: Callable[..., None]) -
         stage="ending MPI",
         text=text if mpi.rank == 0 or lost else "",
         lost=lost,
-        rank=mpi.rank,
-        size=mpi.size,
         exit_code=found.exit_code,
     )
     if lost:
-        # MPI_Finalize would wait for those that did not come.
-        sys.stdout.flush()
+        # MPI_Finalize would wait for those that did not come; and when a process goes without it,
+        # some launchers end the job, of which a rank that is a little behind has yet to print.
+        time.sleep(HOLD_S)
         os._exit(1)
     return found.exit_code
 
@@ -246,8 +245,9 @@ def _unreachable(job: Job, lost: str) -> Finding:
         "ranks",
         f"the ranks could not work together: {lost}",
         f"What follows is what {f'rank {view.facts.rank}' if len(job.views) == 1 else 'they'} saw.",
-        "Look at the output of the ranks that are missing, and at the network between the nodes: "
-        "firewalls, and interfaces that MPI can't use.",
+        "Look at the output of the ranks that are missing; at the network between the nodes, its "
+        "firewalls, and interfaces that MPI can't use; and at hostnames that are equal up to the "
+        "first dot, since some MPI libraries take such nodes for one.",
     )
 
 

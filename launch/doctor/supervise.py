@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -62,13 +62,17 @@ class Attempt:
 
 
 def attempt(
-    arguments: Sequence[str], seconds: float, environ: Mapping[str, str] = os.environ
+    arguments: Sequence[str],
+    seconds: float,
+    environ: Mapping[str, str] = os.environ,
+    hear: Callable[[dict[str, Any]], object] = lambda answer: None,
 ) -> Attempt:
     """Run a rank with these arguments of `meet.main`; always ends.
 
     Args:
         seconds: what the child waits for other ranks at most, in each of its stages.
         environ: its environment. Descriptors that a launcher has left open go with it.
+        hear: is called with all that the child has told, each time that it tells something.
     """
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
@@ -89,7 +93,7 @@ def attempt(
             os.close(writing)
         found = Attempt()
         try:
-            _follow(child, pipe, found, seconds + GRACE_S)
+            _follow(child, pipe, found, seconds + GRACE_S, hear)
         finally:
             _end(child)
         output.seek(0)
@@ -98,7 +102,11 @@ def attempt(
 
 
 def _follow(
-    child: subprocess.Popen[bytes], pipe: IO[bytes], found: Attempt, limit_s: float
+    child: subprocess.Popen[bytes],
+    pipe: IO[bytes],
+    found: Attempt,
+    limit_s: float,
+    hear: Callable[[dict[str, Any]], object],
 ) -> None:
     """Take in what the child tells until it ends, or is silent for too long."""
     with selectors.DefaultSelector() as selector:
@@ -116,6 +124,7 @@ def _follow(
                 told = json.loads(line)
                 found.stage = told.pop("stage", found.stage)
                 found.answer.update(told)
+                hear(found.answer)
     # A process that MPI started may still hold the output, never the pipe's end of the child.
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(limit_s)

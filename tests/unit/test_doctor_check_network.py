@@ -110,6 +110,17 @@ def test_bridge_with_one_address_on_all_nodes():
     assert found.ranks == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "warned"),
+    [("eth0", False), ("10.0.0.0/24", False), ("docker0", True), ("all", True)],
+)
+def test_bridge_that_mpi_is_kept_off(wanted, warned):
+    first, second = fake_nic(address="10.0.0.1"), fake_nic(address="10.0.0.2")
+    environ = {"OMPI_MCA_btl_tcp_if_include": wanted}
+    job = pair((first, DOCKER), (second, DOCKER), environ=environ)
+    assert bool(list(check_network.equal_addresses(job))) == warned
+
+
 def test_containers_in_one_network_have_the_same_interfaces():
     views = [fake_view(rank, size=2, nics=(DOCKER,)) for rank in range(2)]
     assert list(check_network.equal_addresses(fake_job(views, [[0], [1]]))) == []

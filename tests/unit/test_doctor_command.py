@@ -29,7 +29,13 @@ def doctor(monkeypatch):
 
     def run(*answers, claim=None, sibling=None, options=()):
         attempts = list(answers)
-        monkeypatch.setattr(supervise, "attempt", lambda *arguments: attempts.pop(0))
+
+        def attempt(arguments, seconds, environ, hear=lambda answer: None):
+            found = attempts.pop(0)
+            hear(found.answer)
+            return found
+
+        monkeypatch.setattr(supervise, "attempt", attempt)
         monkeypatch.setattr(launchers, "claimed_rank", lambda: claim)
         monkeypatch.setattr(processes, "lower_sibling", lambda *arguments: sibling)
         monkeypatch.setattr(command, "HOLD_S", 0)
@@ -112,6 +118,12 @@ FAILURES = {
         (Attempt(answer={"started": True}),),
         "starts alone, but not under this launcher",
         "--mpi=pmix",
+    ),
+    "a crash later on": (
+        Attempt(trouble="SIGSEGV while trying", answer={"size": 4, "rank": 0}),
+        (),
+        "MPI came up with 4 ranks, and broke down: SIGSEGV while trying",
+        "hostnames",
     ),
     "abort everywhere": (
         Attempt(trouble="exit status 15"),
