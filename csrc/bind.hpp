@@ -26,5 +26,6 @@ struct PySegment {
 void check_os(int error, const std::string &path);
 
 void bind_segment(nanobind::module_ &module);
+void bind_clock(nanobind::module_ &module);
 
 } // namespace hierring

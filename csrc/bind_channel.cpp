@@ -363,6 +363,7 @@ void bind_constants(nb::module_ &module) {
 void bind_channel(nb::module_ &module) {
     bind_constants(module);
     bind_segment(module);
+    bind_clock(module);
     nb::class_<PyChannel> cls(module, "Channel", nb::is_final());
     cls.def(
            "__init__",
@@ -403,6 +404,9 @@ void bind_channel(nb::module_ &module) {
                 self.channel.set_patience(pauses, yields);
             },
             "pauses"_a, "yields"_a)
+        .def(
+            "set_clock", [](PyChannel &self, PhaseClock &clock) { self.channel.set_clock(clock); },
+            "clock"_a, nb::keep_alive<1, 2>())
         .def(
             "start_at",
             [](PyChannel &self, std::uint64_t seq, std::uint64_t base) {

@@ -140,7 +140,8 @@ Status Channel::await_next_arrival(std::int64_t until_ns) {
     if (peer == local_rank_) {
         return Status::done;
     }
-    return wait_for(arrival_flag(peer, parity()), static_cast<std::uint32_t>(seq_), peer, until_ns);
+    return wait_for(arrival_flag(peer, parity()), static_cast<std::uint32_t>(seq_), peer,
+                    Spent::wait_arrival, until_ns);
 }
 
 Status Channel::arrivals(std::int64_t until_ns) {

@@ -8,6 +8,7 @@
 
 #include "kernels.hpp"
 #include "layout.hpp"
+#include "phase_clock.hpp"
 #include "segment.hpp"
 #include "strided.hpp"
 #include "wait.hpp"
@@ -70,6 +71,10 @@ class Channel final : Watch {
         waiter_.set_patience(pauses, yields);
     }
     void set_signal_hook(SignalHook hook) noexcept { signal_hook_ = hook; }
+
+    // Books the channel's steps and waits on this clock, which must outlive it.
+    void set_clock(PhaseClock &clock) noexcept { clock_ = &clock; }
+    PhaseClock &clock() const noexcept { return *clock_; }
 
     // For tests of wrap-around: as if the operations before `seq` had been. All ranks, before any
     // operation, with a barrier afterwards.
@@ -166,8 +171,9 @@ class Channel final : Watch {
     }
     std::span<std::byte> scratch() noexcept { return scratch_; }
 
-    // Waits for a flag of a peer, and tells the peers so.
-    Status wait_for(Flag flag, std::uint32_t value, unsigned local_rank, std::int64_t until_ns);
+    // Waits for a flag of a peer, and tells the peers and the clock so.
+    Status wait_for(Flag flag, std::uint32_t value, unsigned local_rank, Spent account,
+                    std::int64_t until_ns);
 
     // Waits for the verdict, without looking at it.
     Status await_verdict(std::int64_t until_ns);
@@ -205,6 +211,8 @@ class Channel final : Watch {
     unsigned generation_ = fork_generation();
     Waiter waiter_{*this};
     SignalHook signal_hook_ = nullptr;
+    PhaseClock standing_; // unless there is another one
+    PhaseClock *clock_ = &standing_;
 
     std::uint64_t seq_ = 0; // the current operation, or the last one
     unsigned seen_ = 0;     // peers behind us, in cyclic order, whose arrival was seen

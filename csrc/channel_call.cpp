@@ -46,7 +46,8 @@ const std::byte *Channel::verdict_payload() const noexcept {
 Status Channel::await_verdict(std::int64_t until_ns) {
     const Flag flag = verdict_flag(parity());
     const auto value = static_cast<std::uint32_t>(seq_);
-    return reached(look(flag), value) ? Status::done : wait_for(flag, value, 0, until_ns);
+    return reached(look(flag), value) ? Status::done
+                                      : wait_for(flag, value, 0, Spent::wait_verdict, until_ns);
 }
 
 Status Channel::verdict(std::uint64_t seq, std::int64_t until_ns) {

@@ -7,8 +7,11 @@
 
 namespace hierring {
 
-Status Channel::wait_for(Flag flag, std::uint32_t value, unsigned local_rank,
+Status Channel::wait_for(Flag flag, std::uint32_t value, unsigned local_rank, Spent account,
                          std::int64_t until_ns) {
+    // A verdict may be late because of any rank of the world: local rank 0 is not to blame.
+    const bool blamed = account == Spent::wait_arrival || account == Spent::wait_peer;
+    const TimedWait timed(*clock_, account, blamed ? local_rank : TimedWait::kNobody);
     auto &waiting_for = head(local_rank_).status.waiting_for;
     blocker_ = static_cast<int>(local_rank);
     waiting_for.store(blocker_, std::memory_order_relaxed);

@@ -128,18 +128,24 @@ unsigned Pipeline::advance() {
         answer |= kProgressed;
     }
     // What peers wait for comes first: reduce frees their cells, stage feeds them, copy only us.
+    PhaseClock &clock = channel_.clock();
+    const Spent before = clock.hand();
     if (can_reduce()) {
+        clock.turn(operation_.kind == Operation::Kind::copy ? Spent::stage : Spent::reduce_scatter);
         reduce();
         answer |= kProgressed;
     }
     if (can_stage()) {
+        clock.turn(Spent::stage);
         stage();
         answer |= kProgressed;
     }
     if (can_copy()) {
+        clock.turn(Spent::allgather);
         copy_out();
         answer |= kProgressed;
     }
+    clock.turn(before);
     if (open_ && copied_ == end_) {
         finish();
         answer |= kFinished;
@@ -221,7 +227,10 @@ Status Pipeline::block(std::int64_t until_ns) {
     if (gate.rank < 0) {
         return Status::done;
     }
-    return channel_.wait_for(gate.flag, gate.value, static_cast<unsigned>(gate.rank), until_ns);
+    const auto rank = static_cast<unsigned>(gate.rank);
+    const Spent account =
+        rank == channel_.local_rank() ? Spent::inter_node : Spent::wait_peer; // own exchange or not
+    return channel_.wait_for(gate.flag, gate.value, rank, account, until_ns);
 }
 
 Status Pipeline::run(std::int64_t until_ns) {

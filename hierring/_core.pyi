@@ -181,6 +181,40 @@ PROGRESSED: Final = 1
 FINISHED: Final = 2
 DIFFERED: Final = 4  # only with self_verdict: the digests differ; call ``fail``
 
+# What a PhaseClock books time on.
+SPENT_STAGE: Final = 0  # packing data for others to read
+SPENT_REDUCE_SCATTER: Final = 1  # adding up inside the node
+SPENT_INTER_NODE: Final = 2  # the exchange between nodes: working at it or waiting for it
+SPENT_ALLGATHER: Final = 3  # copying results out
+SPENT_WAIT_ARRIVAL: Final = 4  # until all local ranks have entered the call
+SPENT_WAIT_VERDICT: Final = 5  # until all nodes have
+SPENT_WAIT_PEER: Final = 6  # until a local rank is through with its part
+SPENT_OTHER: Final = 7
+
+@final
+class PhaseClock:
+    """Books each instant between ``start`` and ``stop`` on exactly one account.
+
+    One thread at a time uses it. It stands still before ``start`` and after ``stop``: then nothing
+    that is told to it costs or changes anything.
+
+    Args:
+        local_size: for how many local ranks waits are counted apart.
+    """
+
+    def __init__(self, local_size: int = 0) -> None: ...
+    def start(self) -> float:
+        """A call begins, or its next part does: book on SPENT_OTHER. Returns the time in seconds."""
+
+    def stop(self) -> None:
+        """The call is over."""
+
+    def turn(self, account: int) -> int:
+        """Book on this account from now on; returns the one before."""
+
+    def read(self) -> tuple[list[int], int, list[int]]:
+        """Nanoseconds on each account, their sum, and those waited for each local rank."""
+
 class ChannelStats(TypedDict):
     """Bytes this rank has moved since the channel was made."""
 
@@ -236,6 +270,9 @@ class Channel:
 
     def set_wait(self, pauses: int, yields: int) -> None:
         """How long a wait spins and yields before it sleeps."""
+
+    def set_clock(self, clock: PhaseClock) -> None:
+        """Book this channel's steps and waits on a clock; without one they are not."""
 
     def start_at(self, seq: int, base: int) -> None:
         """For tests of wrap-around: the next operation is ``seq``, the next piece ``base``.

@@ -237,6 +237,7 @@ void Member::perform(const Plan &common) {
     ++seq_;
     const std::uint64_t word = seq_ * 100 + rank_;
     dawdle();
+    clock.start();
     channel.arrive(seq_, digest, bytes_of(word), scale(plan, rank_),
                    plan.kind == Plan::small ? &x.view() : nullptr);
     if (is_large(plan)) {
@@ -255,6 +256,7 @@ void Member::perform(const Plan &common) {
         good = finish_large(plan);
     }
     CHECK(good == (common.odd < 0));
+    check_clock();
     const unsigned peer = static_cast<unsigned>(random_() % n_);
     const std::uint64_t peers_word = seq_ * 100 + peer;
     CHECK(std::ranges::equal(channel.descriptor(peer), bytes_of(peers_word)));

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "channel_pipeline.hpp"
+#include "check.hpp"
 #include "tensor.hpp"
 
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -27,8 +29,10 @@ class Member {
   public:
     Member(const std::shared_ptr<Segment> &segment, unsigned rank, const Geometry &geometry,
            bool ring, unsigned seed)
-        : channel(segment, rank, geometry, ring), pipeline(channel), rank_(rank),
-          n_(geometry.local_size), random_(seed * 64 + rank) {}
+        : clock(geometry.local_size), channel(segment, rank, geometry, ring), pipeline(channel),
+          rank_(rank), n_(geometry.local_size), random_(seed * 64 + rank) {
+        channel.set_clock(clock);
+    }
 
     // As if so many operations and pieces had been.
     void start_at(std::uint64_t seq, std::uint64_t base) {
@@ -40,6 +44,7 @@ class Member {
     // Carries an operation out and checks what came of it.
     void perform(const Plan &plan);
 
+    PhaseClock clock;
     Channel channel;
     Pipeline pipeline;
 
@@ -57,6 +62,19 @@ class Member {
     std::vector<std::byte> expected(const Plan &plan) const;
     void add_network(const Plan &plan, std::byte *work, std::size_t count) const;
     void exchange(const Plan &plan, std::size_t piece);
+
+    // Every instant of the operations so far is on one account, and no wait is on two.
+    void check_clock() {
+        CHECK(clock.hand() == Spent::other);
+        clock.stop();
+        const PhaseClock::Reading reading = clock.read();
+        const auto sum = [](const auto &times) {
+            return std::accumulate(times.begin(), times.end(), std::int64_t{0});
+        };
+        CHECK(sum(reading.accounts) == reading.total);
+        CHECK(sum(reading.waited) <= reading.total && reading.waited[rank_] == 0);
+    }
+
     bool opening(const Plan &plan);
     bool opening_by_verdict(const Plan &plan);
     bool finish_large(const Plan &plan);
