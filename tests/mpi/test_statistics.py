@@ -17,7 +17,7 @@ RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 NODES = expected_nodes(SIZE)
 NUM_NODES = len(NODES)
 LOCAL_SIZE = next(len(ranks) for ranks in NODES if RANK in ranks)
-COUNT = 60_060  # divisible by every world size in use and by their squares' factors
+COUNT = 120_120  # divisible by every world size in use and by their squares' factors
 NBYTES = COUNT * 4
 FIELDS = ("bytes_between_nodes", "bytes_inside_nodes_mpi", "bytes_shared_memory", "header_bytes")
 
