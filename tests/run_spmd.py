@@ -244,6 +244,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run the command line."""
     options = parse()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the job, too
     # Absolute, but not resolved: a virtual environment's Python is a link.
     pythons = [Path(os.path.abspath(p)) for p in options.python or [Path(sys.executable)]]
     launchers = [Launcher.beside(python) for python in pythons]
