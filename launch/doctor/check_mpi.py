@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hierring.environment import check_launcher
 from hierring.errors import ConfigurationError
-from hierring.launch.doctor.findings import Finding, Level
+from hierring.launch.doctor.findings import Finding
 from hierring.launch.doctor.view import Job, Mpi, View
 from hierring.launch.mpi import VENDORS
 from hierring.launch.slurm import read_allocation
@@ -108,31 +108,29 @@ def launch(job: Job) -> Iterator[Finding]:
 
 
 def _launcher_vendor(view: View) -> tuple[str, str]:
-    """(whose launcher started a rank, the sign of it), as its variables and ancestors tell."""
+    """(whose launcher started a rank, and in words), as its variables and ancestors tell."""
     if "OMPI_COMM_WORLD_SIZE" in view.environ:
-        return "openmpi", "OMPI_COMM_WORLD_SIZE is set"
+        return "openmpi", "the launcher of Open MPI (OMPI_COMM_WORLD_SIZE is set)"
     if view.started_by in ("prted", "prterun", "orted"):
-        return "openmpi", f"{view.started_by} started it"
+        return "openmpi", f"the launcher of Open MPI ({view.started_by})"
     if view.started_by.startswith("hydra_"):
-        return "mpich", f"{view.started_by} started it"
+        return "mpich", f"Hydra, the launcher of MPICH and Intel MPI ({view.started_by})"
     return "", ""
 
 
 def launcher_match(job: Job) -> Iterator[Finding]:
     """The launcher around the ranks belongs to the library that they load."""
     for rank, view, mpi in _with_mpi(job):
-        vendor, sign = _launcher_vendor(view)
+        vendor, starter = _launcher_vendor(view)
         if not vendor:
             continue
         fits = related(vendor, mpi.vendor)
-        # A contradiction in numbers is told by `launch`; with one rank there is none.
-        level: Level = "ok" if fits else "error"
-        starter = f"the launcher of {vendor_name(vendor)} ({sign})"
         if fits:
-            yield Finding(level, "launcher", f"{starter} fits {mpi.description}", ranks=(rank,))
+            yield Finding("ok", "launcher", f"{starter} fits {mpi.description}", ranks=(rank,))
             continue
+        # A contradiction in numbers is told by `launch`; with one rank there is none.
         yield Finding(
-            level,
+            "error",
             "launcher",
             f"{starter} has started a program that loads {mpi.description}",
             "That library does not know of the launcher: each process becomes a world of its own.",

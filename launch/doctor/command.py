@@ -57,14 +57,16 @@ def run(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(psutil.Error):
             spokesman.wait(2 * arguments.timeout + 3 * HOLD_S)
         return 1
-    if "text" in found.answer:
-        print(found.answer["text"], flush=True)
-        code = _conclude(found)
+    if "text" not in found.answer:
+        found.answer |= _without_mpi(found, arguments)
+    if claim and claim[1] > 0 and processes.starter(processes.ancestors()):
+        # Rank 0 is on another machine and tells all; this one has its own errors to add.
+        for what in found.answer["errors"]:
+            _complain(claim[1], f"{os.uname().nodename}: {what}")
+        time.sleep(HOLD_S)  # let rank 0 be the first to end
     else:
-        code = _without_mpi(found, arguments)
-    if claim and claim[1] > 0:
-        time.sleep(HOLD_S)  # for the same reason, in favour of rank 0 on its machine
-    return code
+        print(found.answer["text"], flush=True)
+    return _conclude(found) if "rank" in found.answer else 1
 
 
 def _speak_for_all(answer: dict[str, Any]) -> None:
@@ -95,16 +97,18 @@ def _complain(rank: int, text: str) -> None:
     print(f"hierring doctor: rank {rank}: {text}", file=sys.stderr, flush=True)
 
 
-def _without_mpi(found: Attempt, arguments: argparse.Namespace) -> int:
-    """Report what can be seen where MPI can't be started; that is an error in any case."""
+def _without_mpi(found: Attempt, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The answer of this process in place of a child's that MPI has ended."""
     from hierring.launch.doctor.examine import report
     from hierring.launch.doctor.look import look
     from hierring.launch.doctor.view import Job
 
     job = Job((look(0, None, thorough=True),))
     seen = report(job, [_explain(found, arguments.timeout)])
-    print(json.dumps(seen.to_dict(), indent=2) if arguments.json else seen.describe(), flush=True)
-    return seen.exit_code
+    return {
+        "text": json.dumps(seen.to_dict(), indent=2) if arguments.json else seen.describe(),
+        "errors": seen.errors,
+    }
 
 
 def _explain(found: Attempt, seconds: float) -> Finding:

@@ -69,7 +69,12 @@ class Report:
     @property
     def exit_code(self) -> int:
         """1 if something will break."""
-        return int(any(finding.level == "error" for finding in self.findings))
+        return int(bool(self.errors))
+
+    @property
+    def errors(self) -> list[str]:
+        """What is wrong, without why and what to do."""
+        return [finding.what for finding in self.findings if finding.level == "error"]
 
     def describe(self) -> str:
         """Text for people: what is wrong first, the count of it last."""

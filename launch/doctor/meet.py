@@ -123,7 +123,8 @@ class Meeting:
                 what = f"an all-reduce over all ranks failed: {text}"
                 self.troubles.append(Finding("error", "all-reduce", what, ranks=(rank,)))
         if not self.troubles:
-            what = f"an all-reduce of {TRIAL_NBYTES >> 20} MiB over all ranks gives the right sums"
+            over = "over all ranks" if len(results) > 1 else "in this process alone"
+            what = f"an all-reduce of {TRIAL_NBYTES >> 20} MiB {over} gives the right sums"
             self.troubles.append(
                 Finding("ok", "all-reduce", f"{what}, in {slowest * 1e3:.1f} ms the second time")
             )
@@ -227,6 +228,7 @@ def _examine(mpi: Mpi, options: argparse.Namespace, tell: Callable[..., None]) -
         stage="ending MPI",
         text=text if mpi.rank == 0 or lost else "",
         lost=lost,
+        errors=found.errors,
         exit_code=found.exit_code,
     )
     if lost:

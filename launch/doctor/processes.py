@@ -14,7 +14,7 @@ from hierring.launch.doctor.view import Stranger
 __all__ = ["ancestors", "can_read_memory", "lower_sibling", "starter", "strangers"]
 
 _KTHREADD = 2
-#: A process that has had less of its time on a CPU is no competitor worth a warning.
+#: A process that sleeps, and has had less of its time on a CPU, is no competitor.
 BUSY_SHARE = 0.1
 
 #: Names of processes that start ranks, as the kernel shows them (15 characters at most).
@@ -88,6 +88,9 @@ def _family(line: Sequence[int], everywhere: set[int]) -> set[int]:
 
 
 def _busy(process: Any) -> bool:
+    """Whether it runs, or waits for its turn, or has had much of its time."""
+    if process.status() == "running":
+        return True
     times = process.cpu_times()
     age = max(time.time() - process.create_time(), 1e-3)
     return bool((times.user + times.system) / age >= BUSY_SHARE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -10,7 +11,7 @@ from hierring import cli
 from hierring.launch.doctor import command, launchers, processes, supervise
 from hierring.launch.doctor.supervise import Attempt
 
-ANSWER = {"text": "report", "lost": "", "rank": 0, "size": 1, "exit_code": 0}
+ANSWER = {"text": "report", "errors": [], "lost": "", "rank": 0, "size": 1, "exit_code": 0}
 
 
 class Sibling:
@@ -72,7 +73,23 @@ def test_processes_that_are_apart_leave_the_word_to_one(doctor, capsys):
     assert doctor(answered(exit_code=1), claim=("PMI_RANK", 2), sibling=sibling) == 1
     assert len(sibling.waits) == 1
     assert capsys.readouterr() == ("", "")
-    assert doctor(answered(exit_code=1), claim=("PMI_RANK", 2)) == 1
+
+
+def test_another_machine_adds_its_errors_to_what_rank_0_tells(doctor, capsys, monkeypatch):
+    monkeypatch.setattr(processes, "starter", lambda line: "slurmstepd")
+    found = answered(rank=0, exit_code=1, errors=["no peers", "no room"])
+    assert doctor(found, claim=("SLURM_PROCID", 8)) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    machine = os.uname().nodename
+    assert err == "".join(
+        f"hierring doctor: rank 8: {machine}: {what}\n" for what in ("no peers", "no room")
+    )
+
+
+def test_variables_without_a_launcher_keep_nobody_quiet(doctor, capsys, monkeypatch):
+    monkeypatch.setattr(processes, "starter", lambda line: "")
+    assert doctor(answered(exit_code=1), claim=("RANK", 2)) == 1
     assert capsys.readouterr() == ("report\n", "")
 
 
