@@ -204,7 +204,7 @@ class PhaseClock:
 
     def __init__(self, local_size: int = 0) -> None: ...
     def start(self) -> float:
-        """A call begins, or its next part does: book on SPENT_OTHER. Returns the time in seconds."""
+        """A call, or its next part, begins: book on SPENT_OTHER. Returns the time in seconds."""
 
     def stop(self) -> None:
         """The call is over."""

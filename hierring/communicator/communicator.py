@@ -131,7 +131,7 @@ class Communicator(Collectives):
         return self._closed
 
     def statistics(self) -> Statistics:
-        """Bytes and operations of this rank so far; local."""
+        """What this rank has done so far: operations, bytes, time; local."""
         with self._lock:
             return collect(self._engine, self._completed)
 
@@ -180,7 +180,8 @@ class Communicator(Collectives):
             drain(old, contact)
             memory = build_memory(contact, self._topology, self._config, self._named)
             before = max(entered for _, entered in counts)
-            self._engine = Engine(contact, self._topology, memory, self._config, before)
+            old.tally.end_generation(old)
+            self._engine = Engine(contact, self._topology, memory, self._config, before, old.tally)
             return [completed for completed, _ in counts]
 
     def close(self, *, timeout: Timeout = None) -> None:

@@ -16,7 +16,6 @@ communicator.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from hierring import _core
@@ -44,7 +43,7 @@ class Engine(Generation):
         if cause is not None:
             raise cause.error()
         self._seq += 1
-        now = time.monotonic()
+        now = self.tally.clock.start()
         return Call(name, self._seq, self.number_of(self._seq), now, now + seconds)
 
     def settle(self) -> None:
@@ -136,7 +135,12 @@ class Engine(Generation):
                 transfer.op.op, flow.node_divisor,
             )  # fmt: skip
         tag = self.contact.tags.opening(call.seq)
-        self.progress.run([opening.run(state, nbytes, combine, tag)], guard, quiet=True)
+        self.progress.run(
+            [opening.run(state, nbytes, combine, tag)],
+            guard,
+            quiet=True,
+            account=_core.SPENT_WAIT_VERDICT,
+        )
         verdict = Verdict(opening.state, refused=False)
         detail = opening.state.pack() if verdict.bad and opening.state else b""
         channel.publish_verdict(
@@ -156,7 +160,10 @@ class Engine(Generation):
     def _move(self, guard: Guard, transfer: Transfer) -> None:
         """The data phases, after a good verdict."""
         channel = self.channel
-        if transfer.rides(self.memory.layout.small_bytes):
+        small = transfer.rides(self.memory.layout.small_bytes)
+        if not transfer.administrative:
+            self.tally.algorithms["small" if small else transfer.algorithm] += 1
+        if small:
             self._deliver_small(transfer)
         elif transfer.algorithm != "hierarchical":
             self.rails.run_flat(transfer, self.progress, guard)

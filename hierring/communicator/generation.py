@@ -14,6 +14,7 @@ from hierring.communicator import exit_hook, stall
 from hierring.communicator.descriptor import quote
 from hierring.communicator.failure import DEAD, INTERRUPTED, LEFT, MPI_ERROR, Broken, Cause
 from hierring.communicator.rails import Rails
+from hierring.communicator.statistics import Tally
 from hierring.internode.control import Control
 from hierring.internode.link import Link
 from hierring.internode.opening import Opening
@@ -63,6 +64,7 @@ class Generation:
         memory: NodeMemory,
         config: Config,
         operations_before: int = 0,
+        tally: Tally | None = None,
     ) -> None:
         self.contact = contact
         self.topology = topology
@@ -76,7 +78,9 @@ class Generation:
         self.left_ranks: dict[int, int] = {}
         self.inquiry = stall.Inquiry()
         self.control: Control | None = None
-        self.progress = Progress()
+        self.tally = tally or Tally(topology.local_size)
+        self.channel.set_clock(self.tally.clock)
+        self.progress = Progress(self.tally.clock)
         self._before = operations_before
         self._seq = 0
         self._settled = 0
@@ -84,7 +88,7 @@ class Generation:
         self._cause: Cause | None = None
         self.opening: Opening | None = None
         self._parked: list[Any] = []
-        self.rails = Rails(contact, topology, memory, config)
+        self.rails = Rails(contact, topology, memory, config, self.tally.clock)
         if topology.num_nodes > 1:
             self._connect_leaders()
 

@@ -73,6 +73,7 @@ class Operating:
                 raise
             finally:
                 self._inside = False
+                engine.tally.clock.stop()
 
     def _prepared(self, engine: Engine, call: Call, prepare: Callable[[], Any]) -> Any:
         """What `prepare` returns; if it raises, the other ranks are told before this one raises."""

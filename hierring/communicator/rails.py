@@ -20,6 +20,7 @@ from hierring.intranode import Layout, private_memory
 from hierring.ring import spans
 
 if TYPE_CHECKING:
+    from hierring import _core
     from hierring.communicator.contact import Contact
     from hierring.communicator.transfer import Transfer
     from hierring.config import Config
@@ -40,12 +41,18 @@ class Rails:
     """Runs the data phases of transfers for one engine; keeps links and scratch between calls."""
 
     def __init__(
-        self, contact: Contact, topology: Topology, memory: NodeMemory, config: Config
+        self,
+        contact: Contact,
+        topology: Topology,
+        memory: NodeMemory,
+        config: Config,
+        clock: _core.PhaseClock,
     ) -> None:
         self._contact = contact
         self._topology = topology
         self._memory = memory
         self._config = config
+        self._clock = clock
         self._flat_memory: NodeMemory | None = None
         self._flat_seq = 0
         self._links: dict[tuple[bool, int, int], Link] = {}
@@ -72,7 +79,7 @@ class Rails:
         key = (transfer.dtype, transfer.wire, transfer.op, flat)
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = Flow(transfer, self._topology, flat)
+            flow = self._flows[key] = Flow(transfer, self._topology, flat, self._clock)
         return flow
 
     # --- hierarchical ------------------------------------------------------------------------
@@ -178,6 +185,7 @@ class Rails:
             # Three slots: one in the network, one arriving, one being copied.
             cells = Layout(self._memory.layout.cell_bytes, 3, 3, CACHE_LINE)
             self._flat_memory = private_memory(cells)
+            self._flat_memory.channel.set_clock(self._clock)
         memory = self._flat_memory
         flow = self.flow(transfer, flat=True)
         cell_bytes = memory.layout.cell_bytes

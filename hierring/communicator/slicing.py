@@ -11,6 +11,7 @@ from hierring.internode.algorithms import Combine
 from hierring.internode.memory import Memory
 
 if TYPE_CHECKING:
+    from hierring import _core
     from hierring.communicator.transfer import Transfer
     from hierring.intranode import NodeMemory
     from hierring.topology import Topology
@@ -28,7 +29,9 @@ class Flow:
 
     __slots__ = ("combine", "node_divisor", "work", "work_size")
 
-    def __init__(self, transfer: Transfer, topology: Topology, flat: bool) -> None:
+    def __init__(
+        self, transfer: Transfer, topology: Topology, flat: bool, clock: _core.PhaseClock
+    ) -> None:
         size = topology.size
         average = transfer.op.average
         weights = [1] * size if flat else [node.local_size for node in topology.ring_nodes]
@@ -44,6 +47,7 @@ class Flow:
         self.combine = Combine(
             int(self.work), int(transfer.op.op), self.work_size,
             float(size) if average and not mean else 1.0, tuple(weights), mean,
+            clock if flat else None,
         )  # fmt: skip
 
 

@@ -18,8 +18,9 @@ region.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hierring import _core, ring
 from hierring.internode.link import Link
@@ -52,6 +53,7 @@ class Combine:
         weights: ranks that each member's contribution stands for.
         mean: partial results are means of the ranks so far, combined by weight. Keeps an average
             that travels as float16 from overflowing.
+        clock: books the additions as such, where they are not part of an exchange between nodes.
     """
 
     dtype: int
@@ -60,6 +62,7 @@ class Combine:
     divisor: float
     weights: tuple[int, ...]
     mean: bool = False
+    clock: _core.PhaseClock | None = None
 
     def __call__(
         self, dst: Memory, a: Memory, b: Memory, weight_a: int, weight_b: int, last: bool
@@ -69,15 +72,25 @@ class Combine:
         if not count:
             return
         if self.mean:
-            _core.reduce2(
-                dst.address, self.dtype, a.address, b.address, count, self.op,
+            self.timed(
+                _core.reduce2, dst.address, self.dtype, a.address, b.address, count, self.op,
                 float(weight_a), float(weight_b), float(weight_a + weight_b),
             )  # fmt: skip
         else:
             divisor = self.divisor if last else 1.0
-            _core.reduce2(
-                dst.address, self.dtype, a.address, b.address, count, self.op, 1.0, 1.0, divisor
-            )
+            self.timed(
+                _core.reduce2, dst.address, self.dtype, a.address, b.address, count, self.op,
+                1.0, 1.0, divisor,
+            )  # fmt: skip
+
+    def timed(self, kernel: Callable[..., None], *arguments: Any) -> None:
+        """Call a kernel of `_core`, on the clock if there is one."""
+        if self.clock is None:
+            kernel(*arguments)
+            return
+        before = self.clock.turn(_core.SPENT_REDUCE_SCATTER)
+        kernel(*arguments)
+        self.clock.turn(before)
 
 
 def scratch_nbytes(algorithm: str, nbytes: int, members: int, itemsize: int) -> int:
@@ -195,7 +208,9 @@ def naive_allreduce(link: Link, region: Memory, scratch: Memory, combine: Combin
     total = float(sum(combine.weights))
     scales = [float(weight) for weight in combine.weights] if combine.mean else None
     divisor = total if combine.mean else combine.divisor
-    _core.reduce(region.address, combine.dtype, sources, count, combine.op, scales, divisor)
+    combine.timed(
+        _core.reduce, region.address, combine.dtype, sources, count, combine.op, scales, divisor
+    )
 
 
 def reduce_to(link: Link, region: Memory, scratch: Memory, combine: Combine, owner: int) -> Task:

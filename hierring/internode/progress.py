@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
+from hierring import _core
+
 __all__ = ["AGAIN", "Progress", "Step", "Task", "Ticker"]
 
 Step = list[Any] | Callable[[], Any] | None
@@ -50,6 +52,10 @@ class _Running:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.step: Step = AGAIN
+
+    def exchanges(self) -> bool:
+        """Whether messages of it are under way."""
+        return isinstance(self.step, list)
 
     def ready(self, testall: Callable[[list[Any]], bool]) -> bool:
         step = self.step
@@ -93,10 +99,16 @@ class _Rest:
 
 
 class Progress:
-    """Drives tasks to their ends. One instance per communicator; used by one thread at a time."""
+    """Drives tasks to their ends. One instance per communicator; used by one thread at a time.
 
-    def __init__(self) -> None:
+    Args:
+        clock: books the time as the exchange's (`account`) while a task is at work or a message of
+            it under way, else as a wait for peers of the node. What `advance` does books itself.
+    """
+
+    def __init__(self, clock: _core.PhaseClock | None = None) -> None:
         self._running: list[_Running] = []
+        self._clock = clock or _core.PhaseClock()
 
     def run(
         self,
@@ -105,6 +117,7 @@ class Progress:
         advance: Callable[[], int] | None = None,
         block: Callable[[float], Any] | None = None,
         quiet: bool = False,
+        account: int = _core.SPENT_INTER_NODE,
     ) -> None:
         """Run `tasks` and the node's own work to completion.
 
@@ -113,11 +126,12 @@ class Progress:
             block: sleeps on the node's flags for at most so many seconds; used when no task is left
                 (a task waits for MPI, which no flag announces: then this loop takes short naps).
             quiet: only short messages are under way, so longer naps hold nobody up.
+            account: of the clock, for the exchange.
 
         Raises whatever a task, `advance` or `ticker` raises; then `open_requests()` are still open.
         """
         self._running = [_Running(task) for task in tasks]
-        self.resume(ticker, advance, block, quiet)
+        self.resume(ticker, advance, block, quiet, account)
 
     def resume(
         self,
@@ -125,6 +139,7 @@ class Progress:
         advance: Callable[[], int] | None = None,
         block: Callable[[float], Any] | None = None,
         quiet: bool = False,
+        account: int = _core.SPENT_INTER_NODE,
     ) -> None:
         """Go on with a `run` that `ticker` ended."""
         from mpi4py import MPI
@@ -132,19 +147,32 @@ class Progress:
         testall = MPI.Request.Testall
         running = self._running
         rest = _Rest(ticker, quiet)
+        turn, booked = self._clock.turn, _core.SPENT_OTHER
         while True:
             state = advance() if advance is not None else 2
             moved = bool(state & 1)
             for item in tuple(running):
                 if item.ready(testall):
+                    if booked != account:
+                        booked = account
+                        turn(account)
                     moved = self._resume(item) or moved
-            if not running and state & 2:
+            done = not running and state & 2
+            if booked != _core.SPENT_OTHER and (
+                done or (moved and not any(item.exchanges() for item in running))
+            ):
+                booked = _core.SPENT_OTHER
+                turn(booked)
+            if done:
                 return
             if moved:
                 rest.over()
-            else:
-                # A task waits for MPI, which no flag of the node announces.
-                rest.take(block if not running else None)
+                continue
+            if booked == _core.SPENT_OTHER:
+                booked = _core.SPENT_WAIT_PEER
+                turn(booked)
+            # A task waits for MPI, which no flag of the node announces.
+            rest.take(block if not running else None)
 
     def _resume(self, item: _Running) -> bool:
         """Let a ready task take its next step; says whether that is news."""
