@@ -51,8 +51,9 @@ class RankFigures:
     Attributes:
         rank, node: who.
         median: of its own time in a call.
-        lateness: median over calls of how much shorter its call was than the longest one: all leave
-            together, so that is how much later it came. No clock of two ranks is compared.
+        lateness: how much shorter its calls were than the longest one each time, per call: all
+            ranks leave together, so that is how much later it came. Clocks are not compared.
+        lateness_max: the same of the worst call.
         awaited: seconds per call that the other ranks of its node spent waiting for it, the mean of
             them; None where nobody counts that (peers, a rank alone on its node).
         phases: None for peers.
@@ -64,6 +65,7 @@ class RankFigures:
     node: int
     median: float
     lateness: float
+    lateness_max: float
     awaited: float | None
     phases: Phases | None
     bytes_between_nodes: float | None

@@ -137,8 +137,9 @@ class Straggler:
 
     Attributes:
         kind: "rank", "node" or "link". members: the rank; the node; the two nodes of the link.
-        evidence: "lateness", "awaited" (see `RankFigures`) or "bandwidth".
-        value, median: its own and the median of its kind, in seconds per call or GB/s.
+        evidence: "lateness" or "awaited" (see `RankFigures`), "bandwidth" (of a link, or of the
+            best link of a node) or "memcpy" (of a node).
+        value, median: its own and the usual one of its kind, in seconds per call or GB/s.
         stands_out: whether it is far enough from the others to be named as slow; the slowest rank
             and node are listed in any case.
         text: the same in a sentence.

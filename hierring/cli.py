@@ -125,6 +125,27 @@ def _add_launch(subparsers: Subparsers) -> None:
     add_parser(subparsers)
 
 
+def _add_bench(subparsers: Subparsers) -> None:
+    from hierring.benchmarks.options import add_arguments
+
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure collectives by size, check every result, and say what bounds them",
+        description="Measure collectives by size, check every result, and say what bounds them. "
+        "Start it like the job: alone, under mpiexec or under srun; rank 0 prints. Lists are "
+        "written with commas, sizes as 8, 64K, 16M. The exit status is 1 if an element was wrong.",
+    )
+    add_arguments(parser)
+    parser.set_defaults(run=_run_bench)
+
+
+def _run_bench(arguments: argparse.Namespace) -> int:
+    _require_mpi()
+    from hierring.benchmarks import command
+
+    return command.run(arguments)
+
+
 def _require_mpi() -> None:
     """Say in one line that MPI is missing, where the import would end in a traceback."""
     try:
@@ -140,4 +161,5 @@ _COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     _add_launch,
     _add_doctor,
     _add_cluster,
+    _add_bench,
 )

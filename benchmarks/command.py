@@ -1,0 +1,47 @@
+"""`hierring bench`: the command around a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hierring.errors import ConfigurationError, HierringError
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print and write; collective over all ranks of the job.
+
+    Returns:
+        The exit status: 1 if an element was wrong, else 0.
+    """
+    from mpi4py import MPI
+
+    from hierring.benchmarks.options import Options
+    from hierring.benchmarks.result import save
+    from hierring.benchmarks.run import bench
+    from hierring.benchmarks.table import write_csv
+
+    options = Options.of(arguments)
+    mine = MPI.COMM_WORLD.Get_rank() == 0
+    for name in (options.json, options.csv):
+        # Before the first measurement rather than after the last one. All ranks look.
+        if name is not None and not Path(name).absolute().parent.is_dir():
+            raise ConfigurationError(f"{name}: there is no such directory")
+
+    def say(text: str) -> None:
+        if mine:
+            print(text, flush=True)  # a launcher's pipe would hold lines back
+
+    result = bench(options, sys.argv[1:], say)
+    if mine:
+        try:
+            if options.json:
+                save(result, options.json)
+            if options.csv:
+                write_csv(result, options.csv)
+        except OSError as error:
+            raise HierringError(f"the figures can't be written: {error}") from error
+    return 1 if result.wrong else 0

@@ -1,0 +1,193 @@
+"""One run from options to a Result: communicators, contenders, rows, and what they say together."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hierring.benchmarks import bounds, cases, circumstances, table
+from hierring.benchmarks.contenders import Contender, Hierring, Mpi
+from hierring.benchmarks.figures import Case
+from hierring.benchmarks.measure import Clock, Measured, measure
+from hierring.benchmarks.options import Options
+from hierring.benchmarks.plan import Plan, Point, plan
+from hierring.benchmarks.progress import Bar
+from hierring.benchmarks.result import SCHEMA, Link, Result, Settings, Skipped
+from hierring.benchmarks.stragglers import find_stragglers
+from hierring.config import Config
+from hierring.dtypes import itemsize
+from hierring.environment import check_launcher
+from hierring.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hierring.communicator import Communicator
+
+__all__ = ["bench"]
+
+Say = Callable[[str], None]
+
+
+def bench(options: Options, command: Sequence[str], say: Say) -> Result:
+    """Measure; collective over all ranks of the job. `say` prints on the rank whose job that is.
+
+    Returns:
+        The same on all ranks, but for what describes rank 0's process.
+    """
+    started, began = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
+    load = os.getloadavg()[0]
+    config = Config.from_env()
+    _check_launch(config)
+    with contextlib.ExitStack() as stack:
+        control = stack.enter_context(_communicator(config))
+        topology = control.get_topology()
+        say(topology.describe())
+        contenders = list(_contenders(options, config, control, stack))
+        environment = circumstances.environment_of(started, 0.0, load)
+        say(f"{environment.mpi}; started by {environment.launcher}; SIMD {environment.simd_level}")
+        found: tuple[Link, ...] = ()
+        run = _Run(options, config, control, contenders, bounds.ring_bandwidth(found, topology))
+        complete = run.rows(plan(options, control.size()), say)
+        memory = run.memory.nodes()
+    result = Result(
+        schema=SCHEMA,
+        environment=replace(environment, seconds=time.monotonic() - began),
+        topology=topology.to_dict(),
+        settings=Settings(
+            tuple(command), options.iterations, options.warmup, options.check,
+            circumstances.settings_dict(config),
+        ),
+        method=circumstances.method_of(),
+        tuning=None,
+        cases=tuple(run.cases),
+        skipped=tuple(Skipped(what, why) for what, why in run.skipped),
+        links=found,
+        memory=memory,
+        stragglers=find_stragglers(run.cases, found, memory),
+        faster=cases.faster_of(run.cases),
+        complete=complete,
+        wrong=sum(case.wrong or 0 for case in run.cases) if options.check else None,
+    )  # fmt: skip
+    say(table.closing(result))
+    return result
+
+
+def _check_launch(config: Config) -> None:
+    """Refuse what `init` only warns of: one process alone in a job for several measures nothing."""
+    from mpi4py import MPI
+
+    if not config.check_launcher:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            check_launcher(MPI.COMM_WORLD.Get_size())
+        except RuntimeWarning as warning:
+            raise ConfigurationError(
+                f"{warning} Its figures would be those of one process; "
+                "HIERRING_CHECK_LAUNCHER=0 measures all the same."
+            ) from None
+
+
+def _communicator(config: Config) -> Communicator:
+    from mpi4py import MPI
+
+    from hierring.communicator import Communicator
+
+    return Communicator(MPI.COMM_WORLD, config=config)
+
+
+def _contenders(
+    options: Options, config: Config, control: Communicator, stack: contextlib.ExitStack
+) -> Iterator[Contender]:
+    """Everybody who is measured, the reference first."""
+    for leaders in options.leaders:
+        for cell_bytes in options.cell_bytes:
+            changes = {"leaders": leaders, "cell_bytes": cell_bytes}
+            given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
+            comm = stack.enter_context(_communicator(replace(config, **given)))
+            for algorithm in options.algorithms:
+                yield Hierring("hierring", algorithm, leaders, cell_bytes, comm)
+    if "mpi" in options.peers:
+        from mpi4py import MPI
+
+        duplicate = MPI.COMM_WORLD.Dup()
+        stack.callback(duplicate.Free)
+        yield Mpi("mpi", comm=duplicate)
+    if "gloo" in options.peers:
+        from hierring.benchmarks.gloo import start_gloo, stop_gloo
+
+        yield start_gloo(control)
+        stack.callback(stop_gloo)
+
+
+class _Run:
+    """The rows of one run so far."""
+
+    def __init__(
+        self, options: Options, config: Config, control: Communicator,
+        contenders: Sequence[Contender], ring: float | None,
+    ) -> None:  # fmt: skip
+        self._options, self._config, self._control = options, config, control
+        self._contenders, self._ring = contenders, ring
+        self.memory = bounds.MemoryBound(control)
+        self.cases: list[Case] = []
+        self.skipped: dict[tuple[str, str], None] = {}
+
+    def rows(self, todo: Plan, say: Say) -> bool:
+        """Measure them all; returns whether there was time to."""
+        for what, why in todo.refused:
+            self.skipped[what, why] = None
+        clock = Clock(self._control, self._options.max_seconds)
+        bar = Bar(len(todo.points), self._control.rank() == 0)
+        head = ""
+        for done, point in enumerate(todo.points):
+            if done and clock.over():
+                bar.clear()
+                return False
+            bar.show(done, f"{point.collective} {point.dtype} {point.op} {point.nbytes} bytes")
+            new = self._row(point, clock)
+            bar.clear()
+            if point.collective != head:
+                head = point.collective
+                say(table.header(head))
+            for line in table.rows(new):
+                say(line)
+            self.cases += new
+        return all(case.iterations == self._options.iterations for case in self.cases)
+
+    def _row(self, point: Point, clock: Clock) -> list[Case]:
+        taking_part = []
+        for in_place in (False, True):
+            for who in self._contenders:
+                why = who.refusal(point, in_place)
+                if why:
+                    where = "in place" if in_place else "out of place"
+                    what = f"{who.name} {point.collective} {point.dtype} {point.op} {where}"
+                    self.skipped[what, why] = None
+                else:
+                    taking_part.append((who, in_place))
+        measured = measure(
+            self._control, point, taking_part, warmup=self._options.warmup,
+            iterations=self._options.iterations, check=self._options.check, clock=clock,
+        )  # fmt: skip
+        memory = self.memory.seconds(point.nbytes)
+        return [self._case(point, one, measured, memory) for one in measured]
+
+    def _case(
+        self, point: Point, one: Measured, measured: Sequence[Measured], memory: float
+    ) -> Case:
+        first = next(other for other in measured if other.in_place == one.in_place)
+        reference = None if first is one or first.contender.library != "hierring" else first
+        topology = self._control.get_topology()
+        on_wire = point.count * itemsize(point.wire(self._config))
+        limits = bounds.bounds_of(
+            point.collective, on_wire, memory, self._ring,
+            cases.median_of(one), topology.num_nodes,
+        )  # fmt: skip
+        return cases.make_case(one, reference, limits, topology, self._config)
