@@ -114,7 +114,7 @@ def _bytes(measured: Measured, what: str, topology: Topology, config: Config) ->
 def _ranks(measured: Measured, topology: Topology) -> tuple[RankFigures, ...]:
     seconds, rows = measured.seconds, measured.counted
     calls = seconds.shape[1]
-    late = seconds.max(axis=0) - seconds
+    late = measured.inside.max(axis=0) - measured.inside
     waits: list[float | None] = [None] * topology.size
     if rows is not None:
         waits = counters.awaited(rows, [node.ranks for node in topology.nodes])

@@ -51,8 +51,8 @@ class RankFigures:
     Attributes:
         rank, node: who.
         median: of its own time in a call.
-        lateness: how much shorter its calls were than the longest one each time, per call: all
-            ranks leave together, so that is how much later it came. Clocks are not compared.
+        lateness: how much less time than the longest it spent inside the library each time, per
+            call: all ranks leave together, so it came so much later. Clocks are not compared.
         lateness_max: the same of the worst call.
         awaited: seconds per call that the other ranks of its node spent waiting for it, the mean of
             them; None where nobody counts that (peers, a rank alone on its node).

@@ -55,12 +55,15 @@ def start_gloo(control: Communicator) -> Gloo:
     Raises:
         HierringError: torch is missing on some rank, or the ranks did not meet in time.
     """
+    dist: Any = None  # torch's types do not show all it has
     try:
-        import torch.distributed as dist
+        import torch.distributed
 
-        found = dist.is_available() and dist.is_gloo_available()
+        dist = torch.distributed
     except ImportError:
         found = False
+    else:
+        found = dist.is_available() and dist.is_gloo_available()
     if not control.allreduce(found, "min"):
         raise HierringError("--peers gloo needs torch on all ranks: pip install 'hierring[torch]'")
     topology = control.get_topology()

@@ -1,15 +1,16 @@
 """Times one row: everybody in turn, call by call, the clock around nothing but the call.
 
 Each turn, every contender makes one call: inputs are rewritten, the ranks meet in a barrier on
-another communicator, the clock is read, the call made, the clock read again. Who begins a turn
-changes, so that nobody always comes after the same one. The ranks exchange their figures when all
-turns are over, with hierring's own all-gather, which gives up after a while.
+another communicator, the clock is read, the call made, the clock read again. The order differs
+from turn to turn, so that nobody always comes after the same one. The ranks exchange their figures
+when all turns are over, with hierring's own all-gather, which gives up after a while.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import gc
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from hierring.benchmarks.buffers import Buffers
 from hierring.benchmarks.contenders import Contender
-from hierring.benchmarks.counted import counted
+from hierring.benchmarks.counted import TOTAL, counted
 from hierring.benchmarks.plan import Point
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass
 class Entry:
-    """A contender in one row, on this rank."""
+    """A contender in one row, on this rank; see `Measured`."""
 
     contender: Contender
     in_place: bool
     call: Callable[[], Any]
     seconds: list[float] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)
     wrong: int = 0
     counted: Floats | None = None
 
@@ -49,6 +51,8 @@ class Measured:
 
     Attributes:
         seconds: of each rank (first index) in each timed call.
+        inside: the same as the library counts it, from entering to leaving: without what came
+            between the clock and the library. Of peers the same as `seconds`.
         counted: of each rank over all timed calls, see `counted`; None for those who don't count.
         wrong: elements, over all ranks and all calls, untimed ones included; None if not checked.
     """
@@ -57,6 +61,7 @@ class Measured:
     point: Point
     in_place: bool
     seconds: Floats
+    inside: Floats
     counted: Floats | None
     wrong: int | None
     tolerance: float
@@ -109,8 +114,8 @@ def measure(
         for turn in range(-warmup, iterations):
             if turn > 0 and clock.over():
                 break
-            first = (turn + warmup) % max(len(entries), 1)
-            _take_turns(control, buffers, entries[first:] + entries[:first], turn >= 0, check)
+            order = random.Random(turn).sample(entries, len(entries))  # the same on all ranks
+            _take_turns(control, buffers, order, turn >= 0, check)
     finally:
         faulthandler.cancel_dump_traceback_later()
         if collects:
@@ -134,8 +139,10 @@ def _take_turns(
         call()
         ended = time.perf_counter()
         if timed:
-            entry.seconds.append(ended - started)
             moved = counted(entry.contender.statistics(), topology) - before
+            entry.seconds.append(ended - started)
+            ours = entry.contender.library == "hierring"
+            entry.inside.append(float(moved[TOTAL]) if ours else ended - started)
             entry.counted = moved if entry.counted is None else entry.counted + moved
         if entry.contender.library != "hierring":
             faulthandler.cancel_dump_traceback_later()
@@ -147,12 +154,13 @@ def _gather(
     control: Communicator, point: Point, entry: Entry, check: bool, tolerance: float
 ) -> Measured:
     assert entry.counted is not None
-    own = np.array([[*entry.seconds, *entry.counted, float(entry.wrong)]])
+    own = np.array([[*entry.seconds, *entry.inside, *entry.counted, float(entry.wrong)]])
     table = control.allgather(own)
     calls = len(entry.seconds)
     counts = entry.contender.library == "hierring"
     return Measured(
         entry.contender, point, entry.in_place, table[:, :calls],
-        table[:, calls:-1] if counts else None,
+        table[:, calls : 2 * calls],
+        table[:, 2 * calls : -1] if counts else None,
         int(table[:, -1].sum()) if check else None, tolerance,
     )  # fmt: skip
