@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from hierring._testing.machines import fake_facts
-from hierring.launch.doctor.view import Job, Mpi, Mpiexec, SharedMemory, View
+from hierring.launch.doctor.view import Job, Leftovers, Mpi, Mpiexec, SharedMemory, View
 from hierring.topology import Nic, Topology
 
 __all__ = ["fake_job", "fake_mpi", "fake_nic", "fake_view", "healthy_job"]
@@ -50,6 +50,7 @@ def fake_view(rank: int = 0, host: str = "a", size: int = 1, **changes: object) 
         mpi=fake_mpi(rank, size),
         packages={"mpi4py": "4.1"},
         shared_memory=SharedMemory("tmpfs", 0o1777, True),
+        leftovers=Leftovers((), 0),
         ancestors=(1000 + rank, 100),
         started_by="hydra_pmi_proxy" if size > 1 else "",
         strangers=(),

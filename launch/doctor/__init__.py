@@ -3,7 +3,7 @@
 command     the arguments, and the process that the user sees; it never starts MPI
 supervise   runs the process below, and outlives whatever MPI does to it
 meet        the rank: starts MPI, meets the others, asks them what they see
-look, processes, launchers   what one rank sees
+look, processes, leftovers, launchers   what one rank sees
 view        what was seen, as plain data
 check_*     judgements: pure functions of what was seen
 findings    what they come to, and how it prints

@@ -102,6 +102,23 @@ def shared_memory(job: Job) -> Iterator[Finding]:
             )
 
 
+def leftovers(job: Job) -> Iterator[Finding]:
+    """Memory that killed jobs have left taken, told once for each node."""
+    for views in job.node_views():
+        found = views[0].leftovers
+        if found.nbytes:
+            names = " ".join(f"/dev/shm/{prefix}*" for prefix in found.prefixes)
+            yield Finding(
+                "note",
+                "shared memory",
+                f"files of killed jobs take {_mib(found.nbytes)} of /dev/shm: no process in sight "
+                f"has mapped them ({names})",
+                "They take memory until the machine is started anew.",
+                f"If no job of yours runs there, in containers either: rm {names}",
+                tuple(view.facts.rank for view in views),
+            )
+
+
 def _forbidden(view: View) -> str:
     mode = view.shared_memory.mode
     return f"user {view.facts.uid} may not write to /dev/shm, whose mode is {mode:04o}"
@@ -244,4 +261,4 @@ def _strangers(job: Job) -> Iterator[Finding]:
         )
 
 
-CHECKS = (signs, shared_memory, hostnames, binding)
+CHECKS = (signs, shared_memory, leftovers, hostnames, binding)

@@ -19,6 +19,7 @@ from hierring._version import __version__
 from hierring.config import Config
 from hierring.errors import ConfigurationError
 from hierring.launch.doctor import launchers, processes
+from hierring.launch.doctor.leftovers import find_leftovers
 from hierring.launch.doctor.view import Mpi, SharedMemory, View
 from hierring.launch.mpi import vendor_of
 from hierring.launch.slurm.pmi import available_plugins
@@ -74,6 +75,7 @@ def look(rank: int, mpi: Mpi | None, *, thorough: bool) -> View:
         mpi=mpi,
         packages=_packages(),
         shared_memory=_shared_memory(),
+        leftovers=find_leftovers(),
         ancestors=tuple(pids),
         started_by=processes.starter(line),
         strangers=processes.strangers(facts.cpus, online, pids),

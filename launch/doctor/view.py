@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hierring.topology import Facts, Topology
 
-__all__ = ["Job", "Mpi", "Mpiexec", "SharedMemory", "Stranger", "View"]
+__all__ = ["Job", "Leftovers", "Mpi", "Mpiexec", "SharedMemory", "Stranger", "View"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,14 @@ class SharedMemory:
 
 
 @dataclass(frozen=True)
+class Leftovers:
+    """Files in /dev/shm that nobody uses: how their names begin, and bytes in all."""
+
+    prefixes: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Stranger:
     """A process bound to some of the machine's CPUs that works on them and is none of this job."""
 
@@ -92,6 +100,7 @@ class View:
     mpi: Mpi | None
     packages: Mapping[str, str]
     shared_memory: SharedMemory
+    leftovers: Leftovers
     ancestors: tuple[int, ...]
     started_by: str
     strangers: tuple[Stranger, ...]

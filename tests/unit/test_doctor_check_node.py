@@ -7,7 +7,7 @@ import pytest
 from hierring._testing.examinations import fake_job, fake_view, healthy_job
 from hierring.launch.doctor import check_node
 from hierring.launch.doctor.findings import gather
-from hierring.launch.doctor.view import SharedMemory, Stranger
+from hierring.launch.doctor.view import Leftovers, SharedMemory, Stranger
 from hierring.topology import NumaNode
 
 MIB = 1 << 20
@@ -96,6 +96,14 @@ def test_shared_memory_that_is_forbidden_or_missing():
 def test_shared_memory_on_a_disk():
     found = bad(check_node.shared_memory, pair(shared_memory=SharedMemory("nfs4", 0o1777, True)))
     assert "nfs4, not a tmpfs" in found.what
+
+
+def test_files_of_killed_jobs():
+    left = Leftovers(("mpich_shm_", "ucx_shm_posix_"), 820 * MIB)
+    found = bad(check_node.leftovers, pair(leftovers=left))
+    assert (found.level, found.ranks) == ("note", (0, 1))
+    assert "820.0 MiB" in found.what
+    assert "rm /dev/shm/mpich_shm_* /dev/shm/ucx_shm_posix_*" in found.remedy
 
 
 def test_one_hostname_on_two_machines():
