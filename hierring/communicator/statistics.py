@@ -133,7 +133,7 @@ class Tally:
 
     def phases(self) -> PhaseTimes:
         accounts, total, _ = self.clock.read()
-        return PhaseTimes(*(nanoseconds * 1e-9 for nanoseconds in accounts), total=total * 1e-9)
+        return PhaseTimes(*(nanoseconds * 1e-9 for nanoseconds in (*accounts, total)))
 
     def waited_for(self, local_ranks: list[int]) -> dict[int, float]:
         waited = self.clock.read()[2]
