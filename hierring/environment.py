@@ -132,7 +132,10 @@ def _check_slurm(world_size: int, environ: Mapping[str, str]) -> None:
     step = _step_tasks(environ)
     if step is not None:
         if world_size < step:
-            raise _contradiction(_Claim("SLURM_STEP_NUM_TASKS", step), world_size, _SRUN_REMEDY)
+            # srun says the same in SLURM_NTASKS, which is the name that people know.
+            known = _number(environ, "SLURM_NTASKS") == step
+            claim = _Claim("SLURM_NTASKS" if known else "SLURM_STEP_NUM_TASKS", step)
+            raise _contradiction(claim, world_size, _SRUN_REMEDY)
         return
     job = _number(environ, "SLURM_NTASKS")
     if job is None or world_size >= job:

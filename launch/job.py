@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
+_SCRIPTS = ("cpu", "gpu", "container")  # scripts/*.sbatch
 # What only sbatch uses; where it is given in vain, that is said.
 _FOR_SBATCH = ("time", "partition", "account", "qos", "requeue", "wait", "sbatch_args")
 # From where srun takes sizes that it is not told; the job's, or an outer step's, when ours are due.
@@ -91,6 +92,11 @@ def add_parser(subparsers: Subparsers) -> None:
             help=f"an option of {tool}'s, as --{tool}-arg=--OPTION=VALUE; may be repeated",
         )
     parser.add_argument("--dry-run", action="store_true", help="print what would be run")
+    parser.add_argument(
+        "--script",
+        choices=_SCRIPTS,
+        help="print a ready batch script, to be edited, and do no more",
+    )
     program = parser.add_argument_group("program")
     program.add_argument(
         "-m", dest="module", nargs=argparse.REMAINDER, help="a module, as for python -m"
@@ -113,6 +119,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from hierring.launch.slurm import read_allocation
 
+    if arguments.script:
+        script = Path(__file__).with_name("scripts") / f"{arguments.script}.sbatch"
+        print(script.read_text(encoding="utf-8"), end="")
+        return 0
     name, program = _program(arguments)
     options = _options(arguments, name)
     allocation = read_allocation()

@@ -7,9 +7,11 @@ own SLURM is read or touched. Its daemons end with the cluster.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +27,13 @@ __all__ = ["SlurmCluster", "missing_for_slurm"]
 
 _PROGRAMS: Final = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo")
 _UP_S: Final = 40.0
+_DOWN_S: Final = 20.0
 _DONE: Final = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("BOOT_FAIL", "DEADLINE"),
 }
 
-# Scheduling at once instead of every few seconds, and no half a minute between SIGTERM and SIGKILL.
+# Jobs are scheduled at once, instead of every few seconds.
 _SLURM_CONF: Final = """\
 ClusterName=rehearsal
 SlurmctldHost=head({head})
@@ -68,12 +71,16 @@ _CGROUP_CONF: Final = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 _GRES_CONF: Final = "Name=gpu File=/dev/zero\nName=gpu File=/dev/full\n"
 
 
-def missing_for_slurm() -> str:
-    """Return why there can be no SLURM here; empty if it can."""
+def missing_for_slurm(vendor: str) -> str:
+    """Return why jobs of this MPI vendor can't run under a SLURM here; empty if they can."""
     absent = [name for name in _PROGRAMS if _find(name) is None]
     if absent:
-        names = ", ".join(absent)
-        return f"{names} not installed (Debian: slurm-wlm, munge; for Open MPI also libpmix-dev)"
+        return f"{', '.join(absent)} not installed (Debian: slurm-wlm and munge)"
+    if vendor == "openmpi":
+        try:
+            ctypes.CDLL("libpmix.so")  # by this name SLURM's plugin looks for it
+        except OSError:
+            return "libpmix.so not installed, which SLURM's pmix loads (Debian: libpmix-dev)"
     return "" if os.geteuid() == 0 else "slurmd starts jobs only as root"
 
 
@@ -90,13 +97,14 @@ class SlurmCluster:
         HierringError: it does not come up; quotes the daemons' logs.
     """
 
-    def __init__(self, nodes: int = 4, *, cpus: int = 8, kill_wait_s: int = 5) -> None:
+    def __init__(self, nodes: int = 4, *, cpus: int = 8, kill_wait_s: int = 15) -> None:
         self._stack = contextlib.ExitStack()
+        self._daemons: dict[str, subprocess.Popen[Any]] = {}
         try:
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-"))
             self.folder = Path(folder)
+            self._stack.callback(self._reap)
             self.cluster = self._stack.enter_context(VirtualCluster(nodes, share=[folder]))
-            self._daemons: dict[str, subprocess.Popen[Any]] = {}
             self._write(cpus, kill_wait_s)
             self._start()
         except BaseException:
@@ -139,6 +147,38 @@ class SlurmCluster:
                 f"{done.stderr}\n{self.logs()}"
             )
         return done
+
+    def launch(self, *arguments: str, cwd: Path, **environ: str) -> str:
+        """Submit a job by `hierring launch` from the head; returns its number."""
+        command = [sys.executable, "-m", "hierring", "launch", *arguments]
+        shown = self.run(command, cwd=cwd, environ=environ).stdout
+        return shown.removeprefix("submitted job ").partition(";")[0]
+
+    def output(self, job_id: str) -> str:
+        """Return what a job has written to its log until now."""
+        path = Path(self.job(job_id)["StdOut"])
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for_output(self, job_id: str, word: str, times: int = 1) -> None:
+        """Wait until a job's log has a word so many times.
+
+        Raises:
+            HierringError: it has not in time; quotes the log.
+        """
+        try:
+            self.until(lambda: self.output(job_id).count(word) >= times, f"{word!r} in the log")
+        except HierringError as error:
+            raise HierringError(f"{error}\n==== job {job_id}\n{self.output(job_id)}") from error
+
+    def files_of_nodes(self) -> set[str]:
+        """Return the names in each node's /dev/shm and /tmp."""
+        return {
+            f"{node.name}: {line}"
+            for node in self.cluster.nodes
+            for line in self.run(
+                ["find", "/dev/shm", "/tmp", "-mindepth", "1", "-maxdepth", "1"], node=node.name
+            ).stdout.splitlines()
+        }
 
     def job(self, job_id: str) -> dict[str, str]:
         """Return what SLURM knows of a job, by SLURM's names (`JobState`, `ExitCode`, ...)."""
@@ -247,6 +287,11 @@ class SlurmCluster:
                 stdout=output,
                 stderr=output,
             )
+
+    def _reap(self) -> None:
+        """Wait for the daemons, which have ended with the cluster."""
+        for daemon in self._daemons.values():
+            daemon.wait(timeout=_DOWN_S)
 
     def _all_idle(self) -> bool:
         shown = self.run(["sinfo", "--noheader", "--Node", "--format=%T"], check=False)

@@ -19,6 +19,10 @@ from typing import Any
 
 import pytest
 
+from hierring._testing.slurm import SlurmCluster, missing_for_slurm
+from hierring.launch.mpi import loaded_library
+from hierring.launch.slurm.pmi import choose_plugin, parse_list
+
 HERE = Path(__file__).resolve().parent
 SHIELD = str(HERE / "shield.py")
 
@@ -166,3 +170,30 @@ def no_leftovers() -> Iterator[None]:
     while names() - before and time.monotonic() < deadline:
         time.sleep(0.1)
     assert names() <= before, f"left behind: {names() - before}"
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[SlurmCluster]:
+    """SLURM on four virtual nodes, one for all tests: it takes a second to come up."""
+    reason = missing_for_slurm(loaded_library().vendor)
+    if reason:
+        pytest.skip(reason)
+    with SlurmCluster(4) as running:
+        yield running
+
+
+@pytest.fixture
+def slurm_folder(slurm: SlurmCluster, request: pytest.FixtureRequest) -> Path:
+    """A directory that all nodes see; their /tmp they have each to themselves."""
+    folder = slurm.folder / request.node.name.replace("/", "_")
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pmi(slurm: SlurmCluster) -> str:
+    """The PMI plugin for the MPI library of this environment."""
+    available = parse_list(slurm.run(["srun", "--mpi=list"]).stdout)
+    plugin = choose_plugin(loaded_library().vendor, available)
+    assert plugin is not None
+    return plugin

@@ -59,10 +59,10 @@ AGREEING = {
 
 CONTRADICTING = {
     # srun with a PMI that this MPI does not speak: N worlds of one
-    "srun --mpi=none": (1, STEP, "SLURM_STEP_NUM_TASKS=4", "srun --mpi=pmi2"),
+    "srun --mpi=none": (1, STEP, "SLURM_NTASKS=4", "srun --mpi=pmi2"),
     "srun --mpi=pmi2, MPI wants pmix": (1, SRUN_PMI2, "PMI_SIZE=4", "srun --mpi=pmix"),
-    "srun --mpi=pmix, MPI wants pmi2": (1, SRUN_PMIX, "SLURM_STEP_NUM_TASKS=4", "srun --mpi=list"),
-    "step that joined in part": (2, STEP, "SLURM_STEP_NUM_TASKS=4", "srun --mpi=list"),
+    "srun --mpi=pmix, MPI wants pmi2": (1, SRUN_PMIX, "SLURM_NTASKS=4", "srun --mpi=list"),
+    "step that joined in part": (2, STEP, "SLURM_NTASKS=4", "srun --mpi=list"),
     # step variables go before those of the job
     "wrong step of a larger job": (
         1,
