@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, final
 
+from hierring._testing.slurm_conf import write_configuration
 from hierring.errors import HierringError
 from hierring.launch.cluster import VirtualCluster
-from hierring.launch.cluster.spec import HEAD_ADDRESS
 
 __all__ = ["SlurmCluster", "missing_for_slurm"]
 
@@ -32,43 +32,6 @@ _DONE: Final = {
     *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("BOOT_FAIL", "DEADLINE"),
 }
-
-# Jobs are scheduled at once, instead of every few seconds.
-_SLURM_CONF: Final = """\
-ClusterName=rehearsal
-SlurmctldHost=head({head})
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-CredType=cred/munge
-AuthInfo=socket={folder}/munge.socket
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldSyslogDebug=quiet
-SlurmdSyslogDebug=quiet
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SlurmdParameters=config_overrides
-ReturnToService=2
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
-KillWait={kill_wait_s}
-GresTypes=gpu
-{nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
-_NODE: Final = (
-    "NodeName={name} NodeAddr={address} CPUs={cpus} Sockets=1 CoresPerSocket={cpus} "
-    "ThreadsPerCore=1 RealMemory=2000 Gres=gpu:2"
-)
-_CGROUP_CONF: Final = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
-# Pretended GPUs. A device file is only looked for, never opened.
-_GRES_CONF: Final = "Name=gpu File=/dev/zero\nName=gpu File=/dev/full\n"
 
 
 def missing_for_slurm(vendor: str) -> str:
@@ -105,7 +68,7 @@ class SlurmCluster:
             self.folder = Path(folder)
             self._stack.callback(self._reap)
             self.cluster = self._stack.enter_context(VirtualCluster(nodes, share=[folder]))
-            self._write(cpus, kill_wait_s)
+            write_configuration(self.folder, self.cluster.nodes, cpus, kill_wait_s)
             self._start()
         except BaseException:
             self.close()
@@ -239,27 +202,6 @@ class SlurmCluster:
         self.close()
 
     # ---- bring-up
-
-    def _write(self, cpus: int, kill_wait_s: int) -> None:
-        """Write the configuration; the key must be readable by its owner alone."""
-        self.folder.chmod(0o755)
-        key = self.folder / "munge.key"
-        key.touch(mode=0o600)
-        key.write_bytes(os.urandom(128))
-        (self.folder / "state").mkdir()
-        nodes = "\n".join(
-            _NODE.format(name=node.name, address=node.address, cpus=cpus)
-            for node in self.cluster.nodes
-        )
-        text = _SLURM_CONF.format(
-            head=HEAD_ADDRESS,
-            folder=self.folder,
-            kill_wait_s=kill_wait_s,
-            nodes=nodes,
-        )
-        (self.folder / "slurm.conf").write_text(text)
-        (self.folder / "cgroup.conf").write_text(_CGROUP_CONF)
-        (self.folder / "gres.conf").write_text(_GRES_CONF)
 
     def _start(self) -> None:
         """Start the daemons and wait until every node is idle."""
