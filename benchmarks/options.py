@@ -30,6 +30,7 @@ class Options:
 
     Attributes:
         sizes: bytes, ascending.
+        algorithms: empty for the configured one.
         leaders, cell_bytes: settings to compare; None is the configured one.
         max_seconds: after which no new calls begin; None for as long as it takes.
     """
@@ -60,7 +61,7 @@ class Options:
 
         names = (_NICKNAMES.get(name, name) for name in arguments.dtypes.split(","))
         known = tuple(str(dtype) for dtype in DType)
-        algorithms = tuple(arguments.algorithms.split(","))
+        algorithms = tuple(arguments.algorithms.split(",")) if arguments.algorithms else ()
         for text in algorithms:
             parse_algorithm(text, "--algorithms")
         return cls(
@@ -103,9 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--algorithms",
-        default="auto",
         metavar="NAMES",
-        help="of auto,hierarchical,ring,tree,naive (%(default)s); others are compared to the first",
+        help="of auto,hierarchical,ring,tree,naive (the configured one, else auto); others are "
+        "compared to the first",
     )
     add("--leaders", metavar="N", help="rails between nodes; several, as 1,2, are compared")
     add("--cell-bytes", metavar="SIZE", help="staging cells; several, as 64K,128K, are compared")

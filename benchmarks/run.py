@@ -43,17 +43,18 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
     load = os.getloadavg()[0]
     config = Config.from_env()
     _check_launch(config)
-    with contextlib.ExitStack() as stack:
-        control = stack.enter_context(_communicator(config))
-        topology = control.get_topology()
-        say(topology.describe())
-        contenders = list(_contenders(options, config, control, stack))
-        environment = circumstances.environment_of(started, 0.0, load)
-        say(f"{environment.mpi}; started by {environment.launcher}; SIMD {environment.simd_level}")
-        found: tuple[Link, ...] = ()
-        run = _Run(options, config, control, contenders, bounds.ring_bandwidth(found, topology))
-        complete = run.rows(plan(options, control.size()), say)
-        memory = run.memory.nodes()
+    stack = contextlib.ExitStack()
+    control = _communicator(config, stack)
+    topology = control.get_topology()
+    say(topology.describe())
+    contenders = list(_contenders(options, config, control, stack))
+    environment = circumstances.environment_of(started, 0.0, load)
+    say(f"{environment.mpi}; started by {environment.launcher}; SIMD {environment.simd_level}")
+    found: tuple[Link, ...] = ()
+    run = _Run(options, config, control, contenders, bounds.ring_bandwidth(found, topology))
+    complete = run.rows(plan(options, control.size()), say)
+    memory = run.memory.nodes()
+    stack.close()
     result = Result(
         schema=SCHEMA,
         environment=replace(environment, seconds=time.monotonic() - began),
@@ -94,12 +95,25 @@ def _check_launch(config: Config) -> None:
             ) from None
 
 
-def _communicator(config: Config) -> Communicator:
+def _communicator(config: Config, stack: contextlib.ExitStack) -> Communicator:
     from mpi4py import MPI
 
     from hierring.communicator import Communicator
 
-    return Communicator(MPI.COMM_WORLD, config=config)
+    comm = Communicator(MPI.COMM_WORLD, config=config)
+    _open.append(comm)
+    stack.callback(_close, comm)
+    return comm
+
+
+def _close(comm: Communicator) -> None:
+    comm.close()
+    _open.remove(comm)
+
+
+#: Closed at a good end only. A broken communicator that is still there ends the whole job when this
+#: process exits, and so also a rank that hangs.
+_open: list[Communicator] = []
 
 
 def _contenders(
@@ -110,8 +124,8 @@ def _contenders(
         for cell_bytes in options.cell_bytes:
             changes = {"leaders": leaders, "cell_bytes": cell_bytes}
             given: dict[str, Any] = {k: v for k, v in changes.items() if v is not None}
-            comm = stack.enter_context(_communicator(replace(config, **given)))
-            for algorithm in options.algorithms:
+            comm = _communicator(replace(config, **given), stack)
+            for algorithm in options.algorithms or (config.algorithm,):
                 yield Hierring("hierring", algorithm, leaders, cell_bytes, comm)
     if "mpi" in options.peers:
         from mpi4py import MPI

@@ -30,6 +30,8 @@ def allreduce(self: Communicator, x: Any, *arguments: Any, **options: Any) -> An
     calls += 1
     if FAULT == "late":
         time.sleep(0.05)
+    if FAULT == "absent" and calls == TARGET_CALL:
+        time.sleep(1000)
     if FAULT == "stopped" and calls == TARGET_CALL:
         pid = os.getpid()
         subprocess.Popen(["sh", "-c", f"kill -STOP {pid}; sleep 0.5; kill -CONT {pid}"])
@@ -40,7 +42,7 @@ def allreduce(self: Communicator, x: Any, *arguments: Any, **options: Any) -> An
     return result
 
 
-if MPI.COMM_WORLD.Get_rank() == RANK and FAULT != "none":
+if MPI.COMM_WORLD.Get_rank() == RANK:
     Communicator.allreduce = allreduce  # type: ignore[method-assign]
 sys.argv = ["hierring", "bench", *sys.argv[3:]]
 sys.exit(main())

@@ -167,6 +167,27 @@ def test_a_stopped_rank_is_named(run):
     assert (found.members, found.stands_out) == ((1,), True)
 
 
+def test_a_rank_that_never_comes_ends_the_job(launch, no_leftovers):
+    job = launch(
+        4, *SHORT, program=faulty("absent", 3), nodes="2x2", settings={"HIERRING_TIMEOUT_S": "2"}
+    ).wait(60)
+    assert job.code != 0
+    assert "timed out" in job.stderr
+    assert "rank 3" in job.stderr
+
+
+def test_the_configured_algorithm_is_measured(launch, tmp_path):
+    settings = {"HIERRING_ALGORITHM": "tree", "HIERRING_WIRE_DTYPE": "float16"}
+    file = tmp_path / "a.json"
+    options = ("-b", "64K", "-e", "64K", "-n", "2", "-w", "0", "-o", "sum,avg", "--json", file)
+    launch(3, *BENCH, *options, program=(), nodes="2,1", settings=settings).wait(LIMIT_S).check()
+    result = load(file)
+    assert {case.chosen for case in result.cases} == {"flat tree"}
+    assert result.settings.config["wire_dtype"] == "float16"
+    assert result.wrong == 0
+    bytes_are_those_of_theory(result)
+
+
 def test_time_that_is_up(run):
     options = ("-b", "64K", "-e", "1M", "-f", "2", "-n", "1000", "--max-seconds", "2")
     job, result, _ = run(2, *options)

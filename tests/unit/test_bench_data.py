@@ -139,3 +139,14 @@ def test_a_narrow_wire_narrows_the_numbers():
         wide = data.table(DType.FLOAT32, "sum", rank, 4, DType.FLOAT32)
         narrow = data.table(DType.FLOAT32, "sum", rank, 4, DType.BFLOAT16)
         assert np.abs(narrow).max() * 4 <= 2**8 < np.abs(wide).max()
+
+
+def test_means_of_some_ranks_are_rounded_on_a_narrow_wire():
+    """A third has no end in binary."""
+    tables = [data.table(DType.FLOAT32, "avg", rank, 4, DType.FLOAT16) for rank in range(4)]
+    expected = data.reduced(DType.FLOAT32, "avg", tables, DType.FLOAT16)
+    assert 0 < expected.tolerance < 0.1 * np.abs(expected.values).max()
+    three = (sum(tables[:3]) / 3).astype(np.float16).astype(np.float32)
+    whole = ((3 * three + tables[3]) / 4).astype(np.float16)
+    assert (whole != expected.values).any()
+    assert expected.wrong(memory_of(whole.astype(np.float32))) == 0

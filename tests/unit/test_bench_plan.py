@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 
 import pytest
 
@@ -108,3 +110,18 @@ def test_what_runs_depends_on_the_type_that_travels():
     assert chosen(Point("allreduce", DType.FLOAT16, "sum", 12_000), "auto", Config(), 3) == (
         "staged, doubling"
     )
+
+
+@pytest.mark.slow
+def test_help_needs_neither_mpi_nor_numpy():
+    code = (
+        "import sys, hierring.cli\n"
+        "try: hierring.cli.main(['bench', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'mpi4py.MPI', 'torch', 'numpy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--algorithms" in done.stdout
