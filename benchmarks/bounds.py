@@ -10,7 +10,7 @@ import numpy as np
 
 from hierring.benchmarks.figures import Bounds
 from hierring.benchmarks.metrics import wire_nbytes
-from hierring.benchmarks.result import Link, NodeMemory
+from hierring.benchmarks.result import Link
 
 if TYPE_CHECKING:
     from hierring.communicator import Communicator
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["MemoryBound", "bounds_of", "ring_bandwidth"]
 
 _COPIES = 5
-#: Large enough to leave the caches of most processors, small enough for every machine.
-_LARGE = 64 * 2**20
 
 
 class MemoryBound:
@@ -28,33 +26,25 @@ class MemoryBound:
 
     def __init__(self, control: Communicator) -> None:
         self._control = control
-        self._known: dict[int, list[float]] = {}
+        self._known: dict[int, float] = {}
 
     def seconds(self, nbytes: int) -> float:
         """How long the slowest rank takes; collective over all ranks."""
-        return max(self._by_rank(nbytes))
-
-    def nodes(self) -> tuple[NodeMemory, ...]:
-        """How fast each node copies what no cache holds; collective."""
-        seconds = self._by_rank(_LARGE)
-        return tuple(
-            NodeMemory(node.number, _LARGE / max(seconds[rank] for rank in node.ranks) / 1e9)
-            for node in self._control.get_topology().nodes
-        )
+        if nbytes not in self._known:
+            self._known[nbytes] = max(self._by_rank(nbytes))
+        return self._known[nbytes]
 
     def _by_rank(self, nbytes: int) -> list[float]:
         """Median over some copies of each rank's time."""
-        if nbytes not in self._known:
-            source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-            taken = []
-            for _ in range(_COPIES):
-                self._control.barrier()
-                started = time.perf_counter()
-                np.copyto(target, source)
-                taken.append(time.perf_counter() - started)
-            own = np.array([statistics.median(taken)])
-            self._known[nbytes] = [float(value) for value in self._control.allgather(own)]
-        return self._known[nbytes]
+        source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+        taken = []
+        for _ in range(_COPIES):
+            self._control.barrier()
+            started = time.perf_counter()
+            np.copyto(target, source)
+            taken.append(time.perf_counter() - started)
+        own = np.array([statistics.median(taken)])
+        return [float(value) for value in self._control.allgather(own)]
 
 
 def ring_bandwidth(links: tuple[Link, ...], topology: Topology) -> float | None:
@@ -62,7 +52,7 @@ def ring_bandwidth(links: tuple[Link, ...], topology: Topology) -> float | None:
 
     Two neighbours exchange both ways at once, in whatever algorithm.
     """
-    known = {link.nodes: link.bandwidth_both for link in links}
+    known = {link.nodes: link.both for link in links}
     order = topology.leader_order
     pairs = {
         (min(a, b), max(a, b)) for a, b in zip(order, (*order[1:], order[0]), strict=True) if a != b

@@ -20,6 +20,7 @@ __all__ = [
     "Method",
     "NodeMemory",
     "Result",
+    "RingLink",
     "Settings",
     "Skipped",
     "Straggler",
@@ -104,31 +105,47 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Link:
-    """What a message between the leaders of two nodes takes.
+    """What messages between the leaders of two nodes take, with nothing else on their way.
 
     Attributes:
         nodes: (lower, higher) node number.
-        latency: half a round trip of 8 bytes, in seconds.
-        bandwidth: GB/s, one way. bandwidth_both: GB/s each way with both at once.
+        latency: half a round trip of 8 bytes, the median.
+        forth: rate from the lower to the higher node. back: the other way.
+        both: rate each way, with both ways at once.
     """
 
     nodes: tuple[int, int]
     latency: float
+    forth: float
+    back: float
+    both: float
+
+    @property
+    def bandwidth(self) -> float:
+        """Of the slower direction."""
+        return min(self.forth, self.back)
+
+
+@dataclass(frozen=True)
+class RingLink:
+    """A link of the leader ring while all of them carry data at once; nodes: (sender, receiver)."""
+
+    nodes: tuple[int, int]
     bandwidth: float
-    bandwidth_both: float
 
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """How fast a node copies.
+    """How fast a node moves data in memory.
 
     Attributes:
-        memcpy: GB/s of one rank's copy of a large array (bytes copied, not read plus written),
-            all ranks of the node at once; the slowest of them.
+        memcpy: bytes that one rank copies in a second, all ranks of the node at once; the slowest.
+        shared: from one rank to all others of the node, through its segment; None for a rank alone.
     """
 
     node: int
     memcpy: float
+    shared: float | None
 
 
 @dataclass(frozen=True)
@@ -136,7 +153,8 @@ class Straggler:
     """A rank, node or link that is slower than its kind, and how one can tell.
 
     Attributes:
-        kind: "rank", "node" or "link". members: the rank; the node; the two nodes of the link.
+        kind: "rank", "node" or "link". members: the rank; the node; of a link its
+            (sender, receiver).
         evidence: "lateness" or "awaited" (see `RankFigures`), "bandwidth" (of a link, or of the
             best link of a node) or "memcpy" (of a node).
         value, median: its own and the usual one of its kind, in seconds per call or GB/s.
@@ -179,7 +197,8 @@ class Result:
     Attributes:
         topology: `Topology.to_dict()` of rank 0.
         tuning: digest of the tuning table in use, if any.
-        links: between nodes, every pair that was probed; memory: of every node.
+        links: between nodes, every pair that was probed; ring: of the leader ring, all at once;
+            memory: of every node. All empty without a probe.
         complete: False if --max-seconds cut it short.
         wrong: elements that were wrong in all cases together; None if not checked.
     """
@@ -193,6 +212,7 @@ class Result:
     cases: tuple[Case, ...]
     skipped: tuple[Skipped, ...]
     links: tuple[Link, ...]
+    ring: tuple[RingLink, ...]
     memory: tuple[NodeMemory, ...]
     stragglers: tuple[Straggler, ...]
     faster: tuple[Faster, ...]

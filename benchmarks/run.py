@@ -53,7 +53,6 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
     found: tuple[Link, ...] = ()
     run = _Run(options, config, control, contenders, bounds.ring_bandwidth(found, topology))
     complete = run.rows(plan(options, control.size()), say)
-    memory = run.memory.nodes()
     stack.close()
     result = Result(
         schema=SCHEMA,
@@ -68,8 +67,9 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
         cases=tuple(run.cases),
         skipped=tuple(Skipped(what, why) for what, why in run.skipped),
         links=found,
-        memory=memory,
-        stragglers=find_stragglers(run.cases, found, memory),
+        ring=(),
+        memory=(),
+        stragglers=find_stragglers(run.cases, found, ()),
         faster=cases.faster_of(run.cases),
         complete=complete,
         wrong=sum(case.wrong or 0 for case in run.cases) if options.check else None,

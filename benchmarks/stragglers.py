@@ -17,7 +17,7 @@ __all__ = ["find_stragglers"]
 
 #: A rank stands out if the others lose this share of their time by it, and so many times what the
 #: median rank costs them.
-_SHARE, _TIMES = 0.1, 3.0
+_SHARE, _TIMES = 0.2, 3.0
 #: A link or a memory stands out below this share of the median.
 _SLOW = 0.5
 
@@ -98,35 +98,45 @@ def _stands_out(value: float, usual: float, per_call: float) -> bool:
 
 
 def _slow_links(links: Sequence[Link]) -> list[Straggler]:
-    """Nodes whose best link is slow, and links that are slow though both nodes have better ones."""
+    """Nodes that send or receive slowly whoever is at the other end, and directions of one link.
+
+    A direction is slow if both of its ends do better with others; with two nodes, if the other
+    direction is better.
+    """
+    rates = {link.nodes: link.forth for link in links}
+    rates |= {link.nodes[::-1]: link.back for link in links}
+    sends, receives = _best(rates, 0), _best(rates, 1)
+    two = len(sends) == 2
+    found = [] if two else _slow_nodes("sends", sends) + _slow_nodes("receives", receives)
+    for (a, b), rate in rates.items():
+        usual = rates[b, a] if two else min(sends[a], receives[b])
+        if rate < _SLOW * usual:
+            why = "the other direction" if two else "both nodes have better ones, of at least"
+            text = f"the link from node {a} to node {b} carries {rate:.3g} GB/s; {why} {usual:.3g}"
+            found.append(Straggler("link", (a, b), "bandwidth", rate, usual, True, text))
+    return found
+
+
+def _best(rates: dict[tuple[int, int], float], end: int) -> dict[int, float]:
+    """The best rate of each node, as sender (end 0) or receiver (end 1)."""
     best: dict[int, float] = {}
-    for link in links:
-        for node in link.nodes:
-            best[node] = max(best.get(node, 0.0), link.bandwidth)
-    if len(best) < 3:  # two can't say whose fault it is
+    for nodes, rate in rates.items():
+        best[nodes[end]] = max(best.get(nodes[end], 0.0), rate)
+    return best
+
+
+def _slow_nodes(does: str, best: dict[int, float]) -> list[Straggler]:
+    if not best:
         return []
     median = statistics.median(best.values())
-    found = [
+    return [
         Straggler(
-            "node", (node,), "bandwidth", bandwidth, median, True,
-            f"node {node}: its best link carries {bandwidth:.3g} GB/s, that of the median node "
-            f"{median:.3g}",
+            "node", (node,), "bandwidth", rate, median, True,
+            f"node {node} {does} {rate:.3g} GB/s at best, the median node {median:.3g}",
         )
-        for node, bandwidth in best.items()
-        if bandwidth < _SLOW * median
+        for node, rate in best.items()
+        if rate < _SLOW * median
     ]  # fmt: skip
-    for link in links:
-        usual = min(best[node] for node in link.nodes)
-        if link.bandwidth < _SLOW * usual:
-            a, b = link.nodes
-            text = (
-                f"the link between nodes {a} and {b} carries {link.bandwidth:.3g} GB/s; both have "
-                f"others of {usual:.3g} or more"
-            )
-            found.append(
-                Straggler("link", link.nodes, "bandwidth", link.bandwidth, usual, True, text)
-            )
-    return found
 
 
 def _slow_memory(memory: Sequence[NodeMemory]) -> list[Straggler]:

@@ -70,7 +70,7 @@ def closing(result: Result) -> str:
     for link in result.links:
         lines.append(
             f"# link {link.nodes[0]}-{link.nodes[1]}: {link.latency * 1e6:.1f} us, "
-            f"{link.bandwidth:.3f} GB/s one way, {link.bandwidth_both:.3f} GB/s each way at once"
+            f"{link.forth:.3f} GB/s there, {link.back:.3f} back, {link.both:.3f} each way at once"
         )
     for straggler in result.stragglers:
         word = "slow" if straggler.stands_out else "slowest, but within the usual"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hierring.benchmarks import data
-from hierring.dtypes import DType, check_op, parse_op
+from hierring.dtypes import DType, check_op, parse_op, wire_type
 from hierring.errors import UnsupportedTypeError
 
 OPS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor")
@@ -58,8 +58,9 @@ def reduce_in(order, dtype, op):
 @pytest.mark.parametrize(("dtype", "op"), PAIRS, ids=lambda item: str(item))
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_a_right_result_is_right_in_any_order(dtype, op, size):
-    tables = [data.table(dtype, op, rank, size, dtype) for rank in range(size)]
-    expected = data.reduced(dtype, op, tables, dtype)
+    wire = wire_type(dtype, parse_op(op))
+    tables = [data.table(dtype, op, rank, size, wire) for rank in range(size)]
+    expected = data.reduced(dtype, op, tables, wire)
     assert expected.tolerance == 0
     for order in (tables, tables[::-1]):
         assert expected.wrong(memory_of(reduce_in(order, dtype, op))) == 0

@@ -105,7 +105,7 @@ def test_memory_is_the_bound_on_one_node_or_without_a_probe():
 
 def test_the_slowest_link_of_the_ring_counts():
     topology = Topology.build(0, [fake_facts(rank) for rank in range(3)], [[0], [1], [2]])
-    links = [Link(pair, 1e-6, 9.0, speed) for pair, speed in
+    links = [Link(pair, 1e-6, 9.0, 9.0, speed) for pair, speed in
              (((0, 1), 3.0), ((1, 2), 2.0), ((0, 2), 4.0))]  # fmt: skip
     assert ring_bandwidth(tuple(links), topology) == 2.0
     assert ring_bandwidth(tuple(links[:2]), topology) is None, "one of them is unknown"

@@ -83,7 +83,7 @@ def test_values_of_another_type_are_refused(tree, change, text):
 
 
 def test_a_pair_has_two_items(tree):
-    tree["links"] = [{"nodes": [0, 1, 2], "latency": 1e-6, "bandwidth": 1, "bandwidth_both": 1}]
+    tree["links"] = [{"nodes": [0, 1, 2], "latency": 1e-6, "forth": 1, "back": 1, "both": 1}]
     assert refused(tree) == "a.json: $.links[0].nodes: expected 2 items, not 3"
 
 

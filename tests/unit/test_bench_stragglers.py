@@ -76,26 +76,45 @@ def test_a_node_is_slow_if_all_its_ranks_are():
 
 def links(*speeds):
     pairs = ((0, 1), (0, 2), (1, 2))
-    return [Link(pair, 1e-5, speed, speed) for pair, speed in zip(pairs, speeds, strict=True)]
+    return [
+        Link(pair, 1e-5, speed, speed, speed) for pair, speed in zip(pairs, speeds, strict=True)
+    ]
 
 
-def test_a_node_behind_a_slow_link_is_named():
-    (found,) = find_stragglers((), links(0.1, 0.1, 1.0), ())
-    assert (found.kind, found.members, found.evidence) == ("node", (0,), "bandwidth")
+def test_a_node_behind_a_slow_link_is_named_for_both_ways():
+    found = find_stragglers((), links(0.1, 0.1, 1.0), ())
+    assert [(one.kind, one.members, one.evidence) for one in found] == [
+        ("node", (0,), "bandwidth"),
+        ("node", (0,), "bandwidth"),
+    ]
+    assert found[0].text == "node 0 sends 0.1 GB/s at best, the median node 1"
+    assert found[1].text == "node 0 receives 0.1 GB/s at best, the median node 1"
+
+
+def test_a_node_that_sends_slowly_is_named_for_that():
+    pairs = (((0, 1), 0.1, 1.0), ((0, 2), 0.1, 1.0), ((1, 2), 1.0, 1.0))
+    rows = [Link(pair, 1e-5, forth, back, 1.0) for pair, forth, back in pairs]
+    (found,) = find_stragglers((), rows, ())
+    assert found.text == "node 0 sends 0.1 GB/s at best, the median node 1"
 
 
 def test_a_slow_link_between_good_nodes_is_named():
-    (found,) = find_stragglers((), links(1.0, 1.0, 0.1), ())
-    assert (found.kind, found.members) == ("link", (1, 2))
+    found = find_stragglers((), links(1.0, 1.0, 0.1), ())
+    assert [(one.kind, one.members) for one in found] == [("link", (1, 2)), ("link", (2, 1))]
+
+
+def test_of_two_nodes_the_slow_direction_is_named():
+    (found,) = find_stragglers((), [Link((0, 1), 1e-5, 1.0, 0.1, 0.1)], ())
+    assert (found.kind, found.members, found.value, found.median) == ("link", (1, 0), 0.1, 1.0)
 
 
 def test_equal_links_and_the_only_one_are_not():
     assert find_stragglers((), links(1.0, 0.9, 1.1), ()) == ()
-    assert find_stragglers((), [Link((0, 1), 1e-5, 0.1, 0.1)], ()) == ()
+    assert find_stragglers((), [Link((0, 1), 1e-5, 0.1, 0.1, 0.1)], ()) == ()
 
 
 def test_a_node_with_slow_memory_is_named():
-    memory = [NodeMemory(0, 5.0), NodeMemory(1, 2.0), NodeMemory(2, 5.5)]
+    memory = [NodeMemory(node, rate, None) for node, rate in enumerate((5.0, 2.0, 5.5))]
     (found,) = find_stragglers((), (), memory)
     assert (found.kind, found.members, found.evidence) == ("node", (1,), "memcpy")
 
