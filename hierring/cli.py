@@ -62,6 +62,11 @@ def _add_topology(subparsers: Subparsers) -> None:
         "the job: alone, under mpiexec or under srun; rank 0 prints.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a tree")
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="measure the links between all nodes and the memory inside them",
+    )
     parser.set_defaults(run=_run_topology)
 
 
@@ -69,11 +74,16 @@ def _run_topology(arguments: argparse.Namespace) -> int:
     _require_mpi()
     import hierring
 
-    hierring.init()
+    comm = hierring.init()
     topology = hierring.get_topology()
+    found, text = topology.to_dict(), topology.describe()
+    if arguments.probe:
+        from hierring.communicator import probe_links
+
+        links = probe_links(comm)
+        found["probe"], text = links.to_dict(), f"{text}\n{links.describe()}"
     if topology.rank == 0:
-        text = json.dumps(topology.to_dict(), allow_nan=False, indent=2)
-        print(text if arguments.json else topology.describe(), flush=True)
+        print(json.dumps(found, allow_nan=False, indent=2) if arguments.json else text, flush=True)
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hierring.topology.devices import Gpu, Nic
 from hierring.topology.facts import Facts, local_facts
 from hierring.topology.hardware import Cache, Hardware, NumaNode
+from hierring.topology.links import Link, LinkReport, NodeMemory, RingLink
 from hierring.topology.partition import partition
 from hierring.topology.probe import (
     Probe,
@@ -26,11 +27,15 @@ __all__ = [
     "Facts",
     "Gpu",
     "Hardware",
+    "Link",
+    "LinkReport",
     "Nic",
     "Node",
+    "NodeMemory",
     "NumaNode",
     "Probe",
     "ProbeToken",
+    "RingLink",
     "Topology",
     "candidates",
     "join_tables",

@@ -44,6 +44,10 @@ class Tags:
         """Alternates, because a leader may be one call ahead of another."""
         return self._at(2 + seq % 2)
 
+    @property
+    def probe(self) -> int:
+        return self._at(4)
+
     def data(self, rail: int, slot: int) -> int:
         return self._at(8 + rail * MAX_SLOTS + slot)
 

@@ -24,6 +24,7 @@ KINDS = (
     "barrier",
     "split",
     "close",
+    "probe_links",
 )
 #: What `extra` stands for, in words.
 _EXTRA = {

@@ -16,6 +16,7 @@ communicator.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hierring import _core
@@ -63,8 +64,18 @@ class Engine(Generation):
         call = Call(name, seq, self.number_of(seq), 0.0, 0.0)
         self.interrupted(call, error, None)
 
-    def run(self, call: Call, descriptor: Descriptor, transfer: Transfer | None) -> None:
+    def run(
+        self,
+        call: Call,
+        descriptor: Descriptor,
+        transfer: Transfer | None,
+        work: Callable[[Guard], object] | None = None,
+    ) -> None:
         """Carry out one operation; every rank must come here for each sequence number.
+
+        Args:
+            work: what to do instead of a transfer once all ranks are here. It waits with the guard
+                only, and drives messages with `self.progress`.
 
         Raises:
             CollectiveMismatchError: clean; also if another rank refused. A rank whose own
@@ -81,6 +92,8 @@ class Engine(Generation):
                 self.settle()
             elif transfer is not None and transfer.count:
                 self._move(guard, transfer)
+            elif work is not None:
+                work(guard)
         except Broken as broken:
             self.park(transfer)
             raise self.failure(broken.cause) from None
