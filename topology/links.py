@@ -9,11 +9,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["Link", "LinkReport", "NodeMemory", "RingLink", "neighbour_rounds", "tournament"]
 
 Pair = tuple[int, int]
+T = TypeVar("T")
 #: A rate below this part of the median of its kind is named as slow.
 SLOW = 0.5
 #: A matrix of more columns fits on no terminal.
@@ -87,30 +88,51 @@ class LinkReport:
     memory: tuple[NodeMemory, ...]
 
     def slow(self) -> tuple[str, ...]:
-        """A sentence for each link or node that is slower than half of the median of its kind."""
-        kinds: dict[str, list[tuple[tuple[int, ...], float]]] = {
-            "link from node {} to node {}": [
-                *((link.nodes, link.forth) for link in self.links),
-                *((link.nodes[::-1], link.back) for link in self.links),
-            ],
-            "link between nodes {} and {}, both ways at once,": [
-                (link.nodes, link.both) for link in self.links
-            ],
-            "link from node {} to node {}, with the whole ring at work,": [
-                (link.nodes, link.bandwidth) for link in self.ring
-            ],
-            "memory of node {}": [((row.node,), row.memcpy) for row in self.memory],
-            "shared memory of node {}": [
-                ((row.node,), row.shared) for row in self.memory if row.shared is not None
-            ],
-        }
-        return tuple(
-            f"the {kind.format(*who)} carries {rate:.3g} GB/s; the median is {median:.3g} GB/s"
-            for kind, rates in kinds.items()
-            if rates and (median := statistics.median(rate for _, rate in rates))
-            for who, rate in rates
-            if rate < SLOW * median
-        )
+        """A sentence for each node, link or memory below half of the median of its kind.
+
+        A slow node makes all its links slow, in a small cluster most of the links there are. So
+        nodes are compared by their fastest link, and the links of a slow node are not named again.
+        """
+        ways = [
+            *((link.nodes, link.forth) for link in self.links),
+            *((link.nodes[::-1], link.back) for link in self.links),
+        ]
+        out, into = self._fastest(ways, end=0), self._fastest(ways, end=1)
+        slow_nodes = {node for rates in (out, into) for node, _, _ in _below(rates)}
+        both = [(link.nodes, link.both) for link in self.links]
+        ring = [(link.nodes, link.bandwidth) for link in self.ring]
+        shared = [(row.node, row.shared) for row in self.memory if row.shared is not None]
+        texts = [
+            f"the fastest link {way} node {node} carries {_of_median(rate, median)}"
+            for way, rates in (("out of", out), ("into", into))
+            for node, rate, median in _below(rates)
+        ]
+        texts += [
+            f"the link {kind.format(*pair)} carries {_of_median(rate, median)}"
+            for kind, rates in (
+                ("from node {} to node {}", ways),
+                ("between nodes {} and {}, both ways at once,", both),
+                ("from node {} to node {}, with the whole ring at work,", ring),
+            )
+            for pair, rate, median in _below(rates)
+            if slow_nodes.isdisjoint(pair)
+        ]
+        texts += [
+            f"{kind} of node {node} moves {_of_median(rate, median)}"
+            for kind, rates in (
+                ("a copy in the memory", [(row.node, row.memcpy) for row in self.memory]),
+                ("the shared memory", shared),
+            )
+            for node, rate, median in _below(rates)
+        ]
+        return tuple(texts)
+
+    def _fastest(self, ways: Sequence[tuple[Pair, float]], end: int) -> list[tuple[int, float]]:
+        """Each node's fastest way out (0) or in (1); nothing for two nodes, which have but one."""
+        best: dict[int, float] = {}
+        for pair, rate in ways:
+            best[pair[end]] = max(rate, best.get(pair[end], 0.0))
+        return sorted(best.items()) if self.num_nodes > 2 else []
 
     def to_dict(self) -> dict[str, Any]:
         """The same as strict JSON holds it: str keys, lists, no NaN."""
@@ -164,6 +186,18 @@ class LinkReport:
             )
             rows.append(f"{row:>6}{''.join(cells)}")
         return rows
+
+
+def _below(rates: Sequence[tuple[T, float]]) -> list[tuple[T, float, float]]:
+    """Those that are slow among their kind, with their rate and the median."""
+    if not rates:
+        return []
+    median = statistics.median(rate for _, rate in rates)
+    return [(who, rate, median) for who, rate in rates if rate < SLOW * median]
+
+
+def _of_median(rate: float, median: float) -> str:
+    return f"{rate:.3g} GB/s, where the median is {median:.3g} GB/s"
 
 
 def _pair_and_rate(link: RingLink) -> tuple[Pair, float]:

@@ -68,6 +68,27 @@ def test_slow_links_are_named_with_their_direction() -> None:
     assert "ring" in text
 
 
+@pytest.mark.parametrize("nodes", [3, 4, 6])
+def test_a_slow_node_is_named_once(nodes: int) -> None:
+    """Though most of the links of three nodes are slow then, and slow is what is usual."""
+    alike = report(nodes)
+    links = tuple(
+        replace(link, forth=0.1, back=0.1, both=0.1) if 1 in link.nodes else link
+        for link in alike.links
+    )
+    ring = tuple(replace(link, bandwidth=0.05) if 1 in link.nodes else link for link in alike.ring)
+    texts = replace(alike, links=links, ring=ring).slow()
+    assert len(texts) == 2
+    assert "out of node 1 carries 0.1 GB/s" in texts[0]
+    assert "into node 1 carries 0.1 GB/s" in texts[1]
+
+
+def test_two_nodes_can_differ_in_direction_only() -> None:
+    links = (Link((0, 1), 25e-6, 1.0, 0.1, 0.1),)
+    (text,) = replace(report(2), links=links).slow()
+    assert "link from node 1 to node 0 " in text
+
+
 def test_slow_memory_is_named() -> None:
     memory = (*report(3).memory[:2], NodeMemory(2, 4.0, 2.0))
     texts = replace(report(3), memory=memory).slow()
