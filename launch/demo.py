@@ -12,17 +12,18 @@ gradients up. Then four claims are checked, and the exit code says whether all o
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, SupportsFloat, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 import hierring
 from hierring.errors import HierringError
+from hierring.launch.output import epochs, printer
+from hierring.launch.stop import StoppedError, StopWish
 
 __all__ = ["run"]
 
@@ -34,8 +35,8 @@ HIDDEN = 256
 #: The parameters of a network with one hidden layer, one after the other in a flat vector.
 SHAPES = ((PIXELS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
 WEIGHTS = sum(int(np.prod(shape)) for shape in SHAPES)
-#: What one all-reduce carries: the gradient and, riding along, the loss.
-NBYTES = 8 * (WEIGHTS + 1)
+#: What one all-reduce carries: the gradient and, riding along, the loss and the wishes to stop.
+NBYTES = 8 * (WEIGHTS + 2)
 
 SEED = 1797
 EPOCHS, BATCH = 12, 128
@@ -62,7 +63,7 @@ def run() -> int:
         The exit status, equal on all ranks: 0 if every check holds, else 1.
     """
     comm = hierring.init()
-    say = _printer(comm.rank() == 0)
+    say = printer(comm.rank() == 0)
     say(comm.get_topology().describe())
     training, test = split(_receive_digits())
     say(
@@ -71,8 +72,14 @@ def run() -> int:
     )
     before = comm.statistics()
     started = time.monotonic()
-    epoch = _epochs(say, comm.rank() == 0)
-    weights = train(training, comm.rank(), comm.size(), _allreduce, epoch)
+    epoch = epochs(say, comm.rank() == 0, EPOCHS)
+    wish = StopWish()
+    try:
+        weights = train(training, comm.rank(), comm.size(), _allreduce, epoch, wish)
+    except StoppedError as stopped:
+        wish.grant()
+        say(str(stopped))
+        return 0
     say(f"trained in {time.monotonic() - started:.1f} s")
     after = comm.statistics()
 
@@ -99,18 +106,23 @@ def train(
     size: int,
     reduce: Callable[[Floats, float], object],
     epoch: Callable[[int, float], object],
+    wish: SupportsFloat,
 ) -> Floats:
     """Stochastic gradient descent with momentum on this rank's part of every batch.
 
     Args:
         reduce: replaces a vector by its sum over all ranks, times a factor.
         epoch: is told the number of each finished epoch and its mean loss.
+        wish: not 0 once this rank shall stop.
 
     Returns the weights.
+
+    Raises:
+        StoppedError: some rank shall stop; on all ranks.
     """
     weights = _initial_weights()
     velocity = np.zeros_like(weights)
-    vector = np.empty(WEIGHTS + 1)  # the gradient, then the loss
+    vector = np.empty(WEIGHTS + 2)  # the gradient, the loss, the wishes to stop
     generator = np.random.default_rng(SEED)
     for number in range(1, EPOCHS + 1):
         order = generator.permutation(len(data.labels))
@@ -118,14 +130,15 @@ def train(
         for first in range(0, len(order), BATCH):
             batch = order[first : first + BATCH]
             mine = batch[rank::size]  # parts may differ by one sample, or be empty
-            vector[-1] = add_up_gradients(
-                weights, data.images[mine], data.labels[mine], vector[:-1]
-            )
+            loss = add_up_gradients(weights, data.images[mine], data.labels[mine], vector[:-2])
+            vector[-2:] = loss, float(wish)
             reduce(vector, 1 / len(batch))
+            if round(vector[-1] * len(batch)):  # how many ranks wish to stop
+                raise StoppedError(f"stopped by SIGTERM in epoch {number}")
             velocity *= MOMENTUM
-            velocity -= RATE * vector[:-1]
+            velocity -= RATE * vector[:-2]
             weights += velocity
-            total += vector[-1] * len(batch)
+            total += vector[-2] * len(batch)
         epoch(number, total / len(order))
     return weights
 
@@ -248,7 +261,7 @@ def _check_single_process(weights: Floats, training: Digits) -> tuple[bool, str]
     """Rank 0 trains once more alone; the others wait for what it finds."""
     difference = float("inf")
     if hierring.rank() == 0:
-        alone = train(training, 0, 1, np.ndarray.__imul__, lambda number, loss: None)
+        alone = train(training, 0, 1, np.ndarray.__imul__, lambda number, loss: None, 0)
         difference = float(np.abs(weights - alone).max() / np.abs(alone).max())
     difference = hierring.broadcast(difference)
     return difference <= DIFFERENCE_ALLOWED, (
@@ -263,32 +276,3 @@ def _check_bits(weights: Floats) -> tuple[bool, str]:
     different = [rank for rank, other in enumerate(digests) if (other != digests[0]).any()]
     detail = f"; those that differ from rank 0: {different}" if different else ""
     return not different, f"weights bit-identical on every rank{detail}"
-
-
-# --- the output ----------------------------------------------------------------------------------
-
-
-def _printer(mine: bool) -> Callable[[str], None]:
-    """Prints on one rank alone; flushed, because the launcher's pipe would hold lines back."""
-
-    def say(text: str) -> None:
-        if mine:
-            print(text, flush=True)
-
-    return say
-
-
-def _epochs(say: Callable[[str], None], mine: bool) -> Callable[[int, float], None]:
-    """Reports the loss of each epoch, with a progress bar below it on a terminal only."""
-    bar = mine and sys.stderr.isatty() and sys.stdout.isatty()
-
-    def epoch(number: int, loss: float) -> None:
-        if bar:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        say(f"epoch {number:2}: loss {loss:.4f}")
-        if bar and number < EPOCHS:
-            done = 30 * number // EPOCHS
-            text = f"[{'#' * done}{'.' * (30 - done)}] {number} of {EPOCHS}"
-            print(text, end="", file=sys.stderr, flush=True)
-
-    return epoch
