@@ -55,19 +55,27 @@ class SlurmCluster:
         nodes: how many, named node0 and so on.
         cpus: how many each pretends to have.
         kill_wait_s: from SIGTERM to SIGKILL at the end of a job.
+        share: paths under /tmp that all nodes shall see; see VirtualCluster.
 
     Raises:
         HierringError: it does not come up; quotes the daemons' logs.
     """
 
-    def __init__(self, nodes: int = 4, *, cpus: int = 8, kill_wait_s: int = 15) -> None:
+    def __init__(
+        self,
+        nodes: int = 4,
+        *,
+        cpus: int = 8,
+        kill_wait_s: int = 15,
+        share: Sequence[str | Path] = (),
+    ) -> None:
         self._stack = contextlib.ExitStack()
         self._daemons: dict[str, subprocess.Popen[Any]] = {}
         try:
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-"))
             self.folder = Path(folder)
             self._stack.callback(self._reap)
-            self.cluster = self._stack.enter_context(VirtualCluster(nodes, share=[folder]))
+            self.cluster = self._stack.enter_context(VirtualCluster(nodes, share=[folder, *share]))
             write_configuration(self.folder, self.cluster.nodes, cpus, kill_wait_s)
             self._start()
         except BaseException:

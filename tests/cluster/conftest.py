@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -178,7 +179,8 @@ def slurm() -> Iterator[SlurmCluster]:
     reason = missing_for_slurm(loaded_library().vendor)
     if reason:
         pytest.skip(reason)
-    with SlurmCluster(4) as running:
+    other = os.environ.get("HIERRING_TEST_IMPI_PYTHON")
+    with SlurmCluster(4, share=[Path(other).parent.parent] if other else []) as running:
         yield running
 
 

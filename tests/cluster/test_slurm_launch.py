@@ -49,6 +49,18 @@ def test_the_demo_trains_on_four_nodes(
     assert slurm.files_of_nodes() == before
 
 
+def test_the_demo_leaves_when_it_is_cancelled(slurm: SlurmCluster, slurm_folder: Path) -> None:
+    before = slurm.files_of_nodes()
+    endless = "from hierring.launch import demo; demo.EPOCHS = 10**6; raise SystemExit(demo.run())"
+    program = (sys.executable, "-c", endless)
+    job = slurm.launch("-N", "4", "--ntasks-per-node", "1", *program, cwd=slurm_folder)
+    slurm.wait_for_output(job, "epoch  1: loss")
+    slurm.run(["scancel", job])
+    assert slurm.wait(job, 30)["JobState"] == "CANCELLED"
+    assert re.findall(r"^stopped by SIGTERM in epoch \d+$", slurm.output(job), re.MULTILINE)
+    assert slurm.files_of_nodes() == before
+
+
 def test_waiting_passes_the_jobs_exit_code(slurm: SlurmCluster, slurm_folder: Path) -> None:
     done = slurm.run(
         [*LAUNCH, "-n", "1", "--wait", "sh", "-c", "echo $SLURM_JOB_NAME; exit 5"],

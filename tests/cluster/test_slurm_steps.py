@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -63,6 +64,17 @@ def test_any_placement(
     assert found["nodes"] == nodes
     size = sum(map(len, nodes))
     assert (found["size"], found["total"]) == (size, size * (size + 1) // 2)
+
+
+def test_intel_mpi(slurm: SlurmCluster, slurm_folder: Path) -> None:
+    """Its wheel wants a virtual environment of its own, which a variable names."""
+    python = os.environ.get("HIERRING_TEST_IMPI_PYTHON")
+    if not python:
+        pytest.skip("HIERRING_TEST_IMPI_PYTHON names no Python with Intel MPI")
+    program = [python, *JOB[1:], "where"]
+    options = ("--mpi=pmi2", "-N2", "--ntasks-per-node=2")
+    found = result(srun(slurm, slurm_folder, *options, program=program).stdout)
+    assert (found["nodes"], found["total"]) == ([[0, 1], [2, 3]], 10)
 
 
 def test_variables_that_lie_change_nothing(
