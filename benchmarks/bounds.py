@@ -10,11 +10,10 @@ import numpy as np
 
 from hierring.benchmarks.figures import Bounds
 from hierring.benchmarks.metrics import wire_nbytes
-from hierring.benchmarks.result import Link
 
 if TYPE_CHECKING:
     from hierring.communicator import Communicator
-    from hierring.topology import Topology
+    from hierring.topology import Link, Topology
 
 __all__ = ["MemoryBound", "bounds_of", "ring_bandwidth"]
 

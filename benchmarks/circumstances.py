@@ -45,7 +45,8 @@ def environment_of(started: datetime.datetime, seconds: float, load: float) -> E
         python=platform.python_version(),
         numpy=np.__version__,
         torch=None if torch is None else str(torch.__version__),
-        mpi=" ".join(MPI.Get_library_version().split("\n")[0].split()),
+        # Open MPI's ends in a NUL.
+        mpi=" ".join(MPI.Get_library_version().replace("\0", "").split("\n")[0].split()),
         launcher=launcher_of(os.environ),
         kernel=f"{platform.system()} {platform.release()}",
         simd_level=_core.simd_level(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ def start_gloo(control: Communicator) -> Gloo:
     Raises:
         HierringError: torch is missing on some rank, or the ranks did not meet in time.
     """
+    # A client without a name in the resolver is no news; read when torch is first imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     dist: Any = None  # torch's types do not show all it has
     try:
         import torch.distributed

@@ -46,6 +46,7 @@ class Options:
     leaders: tuple[int | None, ...]
     cell_bytes: tuple[int | None, ...]
     peers: tuple[str, ...]
+    probe: bool
     json: str | None
     csv: str | None
     max_seconds: float | None
@@ -76,6 +77,7 @@ class Options:
             leaders=_listed(arguments.leaders, lambda text: _number(text, "--leaders", 1)),
             cell_bytes=_listed(arguments.cell_bytes, lambda text: parse_size(text, "--cell-bytes")),
             peers=_named(arguments.peers, "--peers", PEERS) if arguments.peers else (),
+            probe=arguments.probe,
             json=arguments.json,
             csv=arguments.csv,
             max_seconds=None
@@ -114,6 +116,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", metavar="FILE", help="write all figures, for `hierring report`")
     add("--csv", metavar="FILE", help="write the table")
     add("--max-seconds", metavar="SECONDS", help="begin no more calls after so long")
+    add(
+        "--no-probe",
+        dest="probe",
+        action="store_false",
+        help="do not measure links and memory first; then there is no wire bound",
+    )
 
 
 def _named(text: str, option: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,16 +11,14 @@ from typing import Any
 
 from hierring.benchmarks import strict
 from hierring.benchmarks.figures import Case
+from hierring.topology import Link, NodeMemory, RingLink
 
 __all__ = [
     "SCHEMA",
     "Environment",
     "Faster",
-    "Link",
     "Method",
-    "NodeMemory",
     "Result",
-    "RingLink",
     "Settings",
     "Skipped",
     "Straggler",
@@ -104,51 +102,6 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Link:
-    """What messages between the leaders of two nodes take, with nothing else on their way.
-
-    Attributes:
-        nodes: (lower, higher) node number.
-        latency: half a round trip of 8 bytes, the median.
-        forth: rate from the lower to the higher node. back: the other way.
-        both: rate each way, with both ways at once.
-    """
-
-    nodes: tuple[int, int]
-    latency: float
-    forth: float
-    back: float
-    both: float
-
-    @property
-    def bandwidth(self) -> float:
-        """Of the slower direction."""
-        return min(self.forth, self.back)
-
-
-@dataclass(frozen=True)
-class RingLink:
-    """A link of the leader ring while all of them carry data at once; nodes: (sender, receiver)."""
-
-    nodes: tuple[int, int]
-    bandwidth: float
-
-
-@dataclass(frozen=True)
-class NodeMemory:
-    """How fast a node moves data in memory.
-
-    Attributes:
-        memcpy: bytes that one rank copies in a second, all ranks of the node at once; the slowest.
-        shared: from one rank to all others of the node, through its segment; None for a rank alone.
-    """
-
-    node: int
-    memcpy: float
-    shared: float | None
-
-
-@dataclass(frozen=True)
 class Straggler:
     """A rank, node or link that is slower than its kind, and how one can tell.
 
@@ -198,7 +151,7 @@ class Result:
         topology: `Topology.to_dict()` of rank 0.
         tuning: digest of the tuning table in use, if any.
         links: between nodes, every pair that was probed; ring: of the leader ring, all at once;
-            memory: of every node. All empty without a probe.
+            memory: of every node; see `hierring.topology`. All empty without a probe.
         complete: False if --max-seconds cut it short.
         wrong: elements that were wrong in all cases together; None if not checked.
     """

@@ -18,12 +18,13 @@ from hierring.benchmarks.measure import Clock, Measured, measure
 from hierring.benchmarks.options import Options
 from hierring.benchmarks.plan import Plan, Point, plan
 from hierring.benchmarks.progress import Bar
-from hierring.benchmarks.result import SCHEMA, Link, Result, Settings, Skipped
+from hierring.benchmarks.result import SCHEMA, Result, Settings, Skipped
 from hierring.benchmarks.stragglers import find_stragglers
 from hierring.config import Config
 from hierring.dtypes import itemsize
 from hierring.environment import check_launcher
 from hierring.errors import ConfigurationError
+from hierring.topology import LinkReport
 
 if TYPE_CHECKING:
     from hierring.communicator import Communicator
@@ -50,8 +51,9 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
     contenders = list(_contenders(options, config, control, stack))
     environment = circumstances.environment_of(started, 0.0, load)
     say(f"{environment.mpi}; started by {environment.launcher}; SIMD {environment.simd_level}")
-    found: tuple[Link, ...] = ()
-    run = _Run(options, config, control, contenders, bounds.ring_bandwidth(found, topology))
+    probed = _probe(control) if options.probe else LinkReport(topology.num_nodes, (), (), ())
+    ring = bounds.ring_bandwidth(probed.links, topology)
+    run = _Run(options, config, control, contenders, ring)
     complete = run.rows(plan(options, control.size()), say)
     stack.close()
     result = Result(
@@ -66,10 +68,10 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
         tuning=None,
         cases=tuple(run.cases),
         skipped=tuple(Skipped(what, why) for what, why in run.skipped),
-        links=found,
-        ring=(),
-        memory=(),
-        stragglers=find_stragglers(run.cases, found, ()),
+        links=probed.links,
+        ring=probed.ring,
+        memory=probed.memory,
+        stragglers=find_stragglers(run.cases, probed.links, probed.memory),
         faster=cases.faster_of(run.cases),
         complete=complete,
         wrong=sum(case.wrong or 0 for case in run.cases) if options.check else None,
@@ -114,6 +116,12 @@ def _close(comm: Communicator) -> None:
 #: Closed at a good end only. A broken communicator that is still there ends the whole job when this
 #: process exits, and so also a rank that hangs.
 _open: list[Communicator] = []
+
+
+def _probe(control: Communicator) -> LinkReport:
+    from hierring.communicator import probe_links
+
+    return probe_links(control)
 
 
 def _contenders(

@@ -11,7 +11,8 @@ import statistics
 from collections.abc import Sequence
 
 from hierring.benchmarks.figures import Case
-from hierring.benchmarks.result import Link, NodeMemory, Straggler
+from hierring.benchmarks.result import Straggler
+from hierring.topology import Link, NodeMemory
 
 __all__ = ["find_stragglers"]
 

@@ -7,8 +7,7 @@ import pytest
 from hierring._testing.machines import fake_facts
 from hierring.benchmarks import metrics
 from hierring.benchmarks.bounds import bounds_of, ring_bandwidth
-from hierring.benchmarks.result import Link
-from hierring.topology import Topology
+from hierring.topology import Link, Topology
 
 MIB = 2**20
 

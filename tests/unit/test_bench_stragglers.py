@@ -7,8 +7,9 @@ from pathlib import Path
 
 from hierring.benchmarks.cases import faster_of
 from hierring.benchmarks.figures import Ratio
-from hierring.benchmarks.result import Link, NodeMemory, load
+from hierring.benchmarks.result import load
 from hierring.benchmarks.stragglers import find_stragglers
+from hierring.topology import Link, NodeMemory
 
 SAMPLE = load(Path(__file__).resolve().parents[1] / "data" / "bench-2x2.json")
 #: A case of four ranks on two nodes; what differs is set by each test.
