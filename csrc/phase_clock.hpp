@@ -16,7 +16,8 @@
 
 namespace hierring {
 
-// What time can be spent on, numbered as in hierring/_core.pyi; docs/algorithms.md says what counts.
+// What time can be spent on, numbered as in hierring/_core.pyi; docs/algorithms.md says what
+// counts.
 enum class Spent : std::uint32_t {
     stage,
     reduce_scatter,
