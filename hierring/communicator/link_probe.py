@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hierring.communicator.link_prober import Prober
+from hierring.communicator.link_prober import MOST_STALLS, Prober
 from hierring.communicator.requests import plain
 from hierring.topology import Link, LinkReport, NodeMemory, RingLink
 from hierring.topology.links import neighbour_rounds, tournament
@@ -41,8 +41,6 @@ ONE_BY_ONE = 8
 ALL_PAIRS = 128
 #: A pair of which no message arrives for so long is given up; less if the timeout is.
 STALL_S = 10.0
-#: For the others, who wait for the slowest pair of a round; a pair that stalls ends it earlier.
-ROUND_S = 600.0
 #: Larger than most last-level caches.
 COPY_BYTES = 32 * 2**20
 SHARED_BYTES = 8 * 2**20
@@ -65,8 +63,8 @@ def probe_links(comm: Communicator, *, stall_s: float | None = None) -> LinkRepo
         The same on all ranks.
 
     Raises:
-        CollectiveTimeoutError: a link carried nothing: names the two nodes. Broken, as after any
-            collective that timed out.
+        CollectiveTimeoutError: a link carried nothing: names the two nodes. Or a rank did not come
+            within four times `stall_s`. Broken, as after any collective that timed out.
     """
     limit = min(STALL_S, comm.config.timeout_s) if stall_s is None else stall_s
     rows = _between_nodes(comm, limit) + _inside_node(comm)
@@ -112,7 +110,9 @@ def _between_nodes(comm: Communicator, stall_s: float) -> list[list[float]]:
 def _round(comm: Communicator, stall_s: float, work: Callable[[Prober], Any] | None) -> Any:
     """One operation of all ranks, in which this one does `work`, if any; what that returns."""
     answer: list[Any] = []
-    with comm._entered("probe_links", ROUND_S) as (engine, call, _):
+    # The others wait for the slowest pair of the round before.
+    seconds = (MOST_STALLS + 1) * stall_s
+    with comm._entered("probe_links", seconds) as (engine, call, _):
         act = None
         if work is not None:
             act = lambda guard: answer.append(work(Prober(engine, guard, stall_s)))  # noqa: E731

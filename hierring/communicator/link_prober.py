@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hierring.communicator.failure import Guard
     from hierring.internode.progress import Task
 
-__all__ = ["PART_S", "Prober"]
+__all__ = ["MOST_STALLS", "PART_S", "Prober"]
 
 MESSAGE_BYTES = 2**20
 IN_FLIGHT = 4
@@ -28,15 +28,19 @@ MOST_MESSAGES = 256
 MOST_ROUND_TRIPS = 1000
 #: Seconds that each part of a measurement takes, if the link carries four messages in that time.
 PART_S = 0.1
+SLOW_S = 0.5
+#: A round takes at most so many times as long as a link may carry nothing.
+MOST_STALLS = 3
 
 
 class _Watch(Ticker):
-    """A guard that also gives a pair up when nothing has arrived for too long."""
+    """A guard that also gives a pair up: if nothing arrives for too long, or it takes for ever."""
 
     def __init__(self, engine: Engine, guard: Guard, stall_s: float) -> None:
         self._engine = engine
         self._guard = guard
         self._stall_s = stall_s
+        self._began = time.monotonic()
         self.nodes: tuple[int, ...] = ()
         self.moved()
 
@@ -46,8 +50,13 @@ class _Watch(Ticker):
 
     def tick(self) -> None:
         self._guard.tick()
-        if time.monotonic() - self._since < self._stall_s:
-            return
+        now = time.monotonic()
+        if now - self._since >= self._stall_s:
+            self._give_up(f"has carried nothing for {self._stall_s:g} s")
+        if now - self._began >= MOST_STALLS * self._stall_s:
+            self._give_up(f"takes more than {now - self._began:.0f} s for a few megabytes")
+
+    def _give_up(self, what: str) -> None:
         nodes = self._engine.topology.nodes
         me = self._engine.topology.node_rank
         peers = [nodes[node] for node in self.nodes]
@@ -56,15 +65,17 @@ class _Watch(Ticker):
             Cause(
                 TIMEOUT,
                 tuple(peer.leader for peer in peers),
-                f"probe_links: the link between node {me} ({nodes[me].hostname}) and {named} has "
-                f"carried nothing for {self._stall_s:g} s: look at the cable, the switch, a "
-                "firewall, or at the process at the other end",
+                f"probe_links: the link between node {me} ({nodes[me].hostname}) and {named} "
+                f"{what}: look at the cable, the switch, a firewall, or at the process at the "
+                "other end",
             )
         )
 
 
 def _messages_for(seconds_each: float) -> int:
-    """How many messages make up a part of the measurement."""
+    """How many messages make up a part of the measurement: of a very slow link a single one."""
+    if seconds_each > SLOW_S:
+        return 1
     wanted = round(PART_S / max(seconds_each, 1e-9) / IN_FLIGHT) * IN_FLIGHT
     return min(max(wanted, IN_FLIGHT), MOST_MESSAGES)
 
