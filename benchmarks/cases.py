@@ -114,7 +114,6 @@ def _bytes(measured: Measured, what: str, topology: Topology, config: Config) ->
 def _ranks(measured: Measured, topology: Topology) -> tuple[RankFigures, ...]:
     seconds, rows = measured.seconds, measured.counted
     calls = seconds.shape[1]
-    late = measured.inside.max(axis=0) - measured.inside
     waits: list[float | None] = [None] * topology.size
     if rows is not None:
         waits = counters.awaited(rows, [node.ranks for node in topology.nodes])
@@ -126,8 +125,8 @@ def _ranks(measured: Measured, topology: Topology) -> tuple[RankFigures, ...]:
                 rank=rank,
                 node=topology.node_of(rank),
                 median=float(np.median(seconds[rank])),
-                lateness=float(late[rank].mean()),
-                lateness_max=float(late[rank].max()),
+                lateness=float(measured.late[rank].mean()),
+                lateness_max=float(measured.late[rank].max()),
                 awaited=None if waited is None else waited / calls,
                 phases=None if rows is None else counters.phases_of(rows[rank], calls),
                 **_moved(moved),

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from hierring.communicator import Statistics
     from hierring.topology import Topology
 
-__all__ = ["BYTES", "TOTAL", "awaited", "counted", "phases_of"]
+__all__ = ["BYTES", "ENTERING", "awaited", "counted", "phases_of"]
 
 Floats = npt.NDArray[np.float64]
 
 BYTES = ("bytes_between_nodes", "bytes_inside_nodes_mpi", "bytes_shared_memory", "header_bytes")
 PHASES = tuple(field.name for field in fields(Phases))
-#: Where in a row the seconds inside collectives stand.
-TOTAL = len(BYTES) + PHASES.index("total")
+#: Where in a row the waits for other ranks to enter the call stand.
+ENTERING = [len(BYTES) + PHASES.index(name) for name in ("wait_arrival", "wait_verdict")]
 _FIXED = len(BYTES) + len(PHASES)
 
 

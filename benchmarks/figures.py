@@ -51,8 +51,9 @@ class RankFigures:
     Attributes:
         rank, node: who.
         median: of its own time in a call.
-        lateness: how much less time than the longest it spent inside the library each time, per
-            call: all ranks leave together, so it came so much later. Clocks are not compared.
+        lateness: how much less than the others it waited until all had entered the call, that is,
+            how much later than the first it came, per call. No clocks are compared. Peers do not
+            say; of them it is how much shorter its call was than the longest.
         lateness_max: the same of the worst call.
         awaited: seconds per call that the other ranks of its node spent waiting for it, the mean of
             them; None where nobody counts that (peers, a rank alone on its node).

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from hierring.benchmarks.buffers import Buffers
 from hierring.benchmarks.contenders import Contender
-from hierring.benchmarks.counted import TOTAL, counted
+from hierring.benchmarks.counted import ENTERING, counted
 from hierring.benchmarks.plan import Point
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Entry:
     in_place: bool
     call: Callable[[], Any]
     seconds: list[float] = field(default_factory=list)
-    inside: list[float] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
     wrong: int = 0
     counted: Floats | None = None
 
@@ -51,8 +51,9 @@ class Measured:
 
     Attributes:
         seconds: of each rank (first index) in each timed call.
-        inside: the same as the library counts it, from entering to leaving: without what came
-            between the clock and the library. Of peers the same as `seconds`.
+        late: how much later than the first each rank came to each call: how much less than the
+            others it waited until all had entered. Peers don't say; of them it is how much shorter
+            its call was than the longest, as if all left together.
         counted: of each rank over all timed calls, see `counted`; None for those who don't count.
         wrong: elements, over all ranks and all calls, untimed ones included; None if not checked.
     """
@@ -61,7 +62,7 @@ class Measured:
     point: Point
     in_place: bool
     seconds: Floats
-    inside: Floats
+    late: Floats
     counted: Floats | None
     wrong: int | None
     tolerance: float
@@ -142,7 +143,7 @@ def _take_turns(
             moved = counted(entry.contender.statistics(), topology) - before
             entry.seconds.append(ended - started)
             ours = entry.contender.library == "hierring"
-            entry.inside.append(float(moved[TOTAL]) if ours else ended - started)
+            entry.waited.append(float(moved[ENTERING].sum()) if ours else ended - started)
             entry.counted = moved if entry.counted is None else entry.counted + moved
         if entry.contender.library != "hierring":
             faulthandler.cancel_dump_traceback_later()
@@ -154,13 +155,14 @@ def _gather(
     control: Communicator, point: Point, entry: Entry, check: bool, tolerance: float
 ) -> Measured:
     assert entry.counted is not None
-    own = np.array([[*entry.seconds, *entry.inside, *entry.counted, float(entry.wrong)]])
+    own = np.array([[*entry.seconds, *entry.waited, *entry.counted, float(entry.wrong)]])
     table = control.allgather(own)
     calls = len(entry.seconds)
+    waited = table[:, calls : 2 * calls]
     counts = entry.contender.library == "hierring"
     return Measured(
         entry.contender, point, entry.in_place, table[:, :calls],
-        table[:, calls : 2 * calls],
+        waited.max(axis=0) - waited,
         table[:, 2 * calls : -1] if counts else None,
         int(table[:, -1].sum()) if check else None, tolerance,
     )  # fmt: skip

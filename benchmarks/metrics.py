@@ -28,8 +28,8 @@ DEFINITIONS = {
     " the longest",
     "memory bound": "time to copy S bytes, all ranks at once",
     "wire bound": "2(M-1)/M S (all-reduce) over the bandwidth of the slowest link of the node ring",
-    "lateness": "how much less time a rank spent inside the library than the one that spent most: "
-    "all leave together, so it came so much later",
+    "lateness": "how much less than the others a rank waited until all had entered the call: how "
+    "much later than the first it came (of peers: how much shorter its call was than the longest)",
 }  # fmt: skip
 
 

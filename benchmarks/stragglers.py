@@ -1,8 +1,8 @@
 """Who keeps the others waiting; pure.
 
-All ranks leave an all-reduce together, so its time accuses nobody. Three things do: a rank whose
-own calls are short came late; a rank that its node waited for in the middle of a call was slow
-there; and a link or a node's memory was slow if the probe says so.
+An all-reduce takes about as long on all ranks, so its time accuses nobody. Three things do: a rank
+that waits less than the others until all have entered came late; a rank that its node waits for in
+the midst of a call is slow there; and a link or a node's memory is slow if the probe says so.
 """
 
 from __future__ import annotations

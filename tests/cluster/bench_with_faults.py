@@ -27,6 +27,8 @@ original = Communicator.allreduce
 
 def allreduce(self: Communicator, x: Any, *arguments: Any, **options: Any) -> Any:
     global calls
+    if "algorithm" not in options:  # not one that is timed: the link probe's
+        return original(self, x, *arguments, **options)
     calls += 1
     if FAULT == "late":
         time.sleep(0.05)

@@ -1,0 +1,82 @@
+"""`hierring bench` on virtual nodes: a slow link and a stopped rank are named; the wire bound."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hierring.benchmarks.result import Result, load
+from hierring.launch.cluster import NodeSpec, VirtualCluster
+from hierring.launch.cluster.tools import why_impossible
+from hierring.launch.mpi import Launcher
+
+WHY_NOT = why_impossible()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+FAULTY = Path(__file__).with_name("bench_with_faults.py")
+FAST, SLOW = 0.05, 0.0125  # GB/s
+OPTIONS = ("-b", "16K", "-e", "1M", "-f", "64", "-n", "5", "-w", "1", "--peers", "mpi")
+LIMIT_S = 120
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """One run on three nodes: the last one behind a slow link, rank 1 stopped for half a second."""
+    folder = tmp_path_factory.mktemp("bench")
+    specs = [
+        NodeSpec("node0", rate="400mbit"),
+        NodeSpec("node1", rate="400mbit"),
+        NodeSpec("node2", rate="100mbit"),
+    ]
+    program = [sys.executable, "-P", str(FAULTY), "stopped", "1", *OPTIONS]
+    program += ["--json", str(folder / "a.json")]
+    with VirtualCluster(specs, share=[FAULTY.parent, folder]) as cluster:
+        command = cluster.mpiexec(Launcher.beside(), [2, 1, 1], "block", program)
+        done: subprocess.CompletedProcess[str] = cluster.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
+        )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return load(folder / "a.json")
+
+
+def test_nodes_are_those_of_the_cluster(result: Result) -> None:
+    assert [node["hostname"] for node in result.topology["nodes"]] == ["node0", "node1", "node2"]
+    assert not result.topology["simulated"]
+    assert [rank.node for rank in result.cases[0].ranks] == [0, 0, 1, 2]
+
+
+def test_the_node_behind_the_slow_link_is_named(result: Result) -> None:
+    slow = {one.members for one in result.stragglers if one.evidence == "bandwidth"}
+    assert slow == {(2,)}
+    texts = [one.text for one in result.stragglers if one.evidence == "bandwidth"]
+    assert any(text.startswith("node 2 sends") for text in texts)
+
+
+def test_the_stopped_rank_is_named(result: Result) -> None:
+    (found,) = (one for one in result.stragglers if one.kind == "rank")
+    assert (found.members, found.stands_out) == ((1,), True)
+
+
+def test_no_algorithm_is_faster_than_the_wire(result: Result) -> None:
+    large = [case for case in result.cases if case.nbytes == 2**20]
+    assert {case.library for case in large} == {"hierring", "mpi"}
+    for case in large:
+        assert case.bounds.wire is not None
+        # 2(M-1)/M S at the rate of the slow link; its bucket lets a little more through at once.
+        assert case.bounds.wire == pytest.approx(4 / 3 * 2**20 / SLOW / 1e9, rel=0.5)
+        assert case.times.min > 0.7 * case.bounds.wire
+        assert case.bounds.bound == case.bounds.wire
+
+
+def test_bytes_between_nodes_are_those_of_theory(result: Result) -> None:
+    ours = [case for case in result.cases if case.bytes is not None]
+    assert ours
+    for case in ours:
+        assert case.bytes is not None
+        assert case.bytes.between_nodes == case.bytes.between_nodes_theory
+    assert {case.chosen for case in ours} == {"staged, doubling", "staged, ring"}
