@@ -25,11 +25,12 @@ __all__ = ["environment_of", "launcher_of", "method_of", "settings_dict"]
 _GIT_S = 10.0
 
 
-def environment_of(started: datetime.datetime, seconds: float, load: float) -> Environment:
-    """Describe this process and machine; MPI must be up.
+def environment_of(started: datetime.datetime, load: float, *, full: bool) -> Environment:
+    """Describe this process and machine; MPI must be up. The run's length is left open.
 
     Args:
-        started: UTC. seconds: since then. load: of the machine before the run.
+        started: UTC. load: of the machine before the run.
+        full: ask git as well, which is one process too many if all ranks of a large job do.
     """
     from mpi4py import MPI
 
@@ -39,9 +40,9 @@ def environment_of(started: datetime.datetime, seconds: float, load: float) -> E
     return Environment(
         hostname=platform.node(),
         date=started.isoformat(timespec="seconds"),
-        seconds=seconds,
+        seconds=0.0,
         hierring=hierring.__version__,
-        commit=_commit(),
+        commit=_commit() if full else None,
         python=platform.python_version(),
         numpy=np.__version__,
         torch=None if torch is None else str(torch.__version__),

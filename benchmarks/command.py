@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from hierring.errors import ConfigurationError, HierringError
+from hierring.errors import HierringError
 
 __all__ = ["run"]
 
@@ -26,10 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     options = Options.of(arguments)
     mine = MPI.COMM_WORLD.Get_rank() == 0
-    for name in (options.json, options.csv):
-        # Before the first measurement rather than after the last one. All ranks look.
-        if name is not None and not Path(name).absolute().parent.is_dir():
-            raise ConfigurationError(f"{name}: there is no such directory")
 
     def say(text: str) -> None:
         if mine:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hierring.benchmarks import bounds, cases, circumstances, table
@@ -46,10 +47,11 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
     _check_launch(config)
     stack = contextlib.ExitStack()
     control = _communicator(config, stack)
+    _check_files(options, control)
     topology = control.get_topology()
     say(topology.describe())
     contenders = list(_contenders(options, config, control, stack))
-    environment = circumstances.environment_of(started, 0.0, load)
+    environment = circumstances.environment_of(started, load, full=control.rank() == 0)
     say(f"{environment.mpi}; started by {environment.launcher}; SIMD {environment.simd_level}")
     probed = _probe(control) if options.probe else LinkReport(topology.num_nodes, (), (), ())
     ring = bounds.ring_bandwidth(probed.links, topology)
@@ -95,6 +97,19 @@ def _check_launch(config: Config) -> None:
                 f"{warning} Its figures would be those of one process; "
                 "HIERRING_CHECK_LAUNCHER=0 measures all the same."
             ) from None
+
+
+def _check_files(options: Options, control: Communicator) -> None:
+    """Refuse places that can't be written to before the first measurement, not after the last."""
+    lost = ""
+    if control.rank() == 0:  # who writes; other nodes may have other directories
+        for name in filter(None, (options.json, options.csv)):
+            if not Path(name).absolute().parent.is_dir():
+                lost = name
+    if control.broadcast(int(bool(lost))):
+        if control.rank() != 0:
+            raise SystemExit(2)  # rank 0 says why
+        raise ConfigurationError(f"{lost}: there is no such directory")
 
 
 def _communicator(config: Config, stack: contextlib.ExitStack) -> Communicator:

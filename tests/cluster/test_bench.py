@@ -212,10 +212,8 @@ def test_one_process_of_a_job_for_two_is_refused(variable, job):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_place_that_is_not_there_is_refused_before_measuring(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-P", *BENCH, "--json", tmp_path / "absent" / "a.json"],
-        capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no such directory" in done.stderr
+def test_a_place_that_is_not_there_is_refused_before_measuring(launch, tmp_path):
+    job = launch(2, *BENCH, "--json", tmp_path / "absent" / "a.json", program=()).wait(LIMIT_S)
+    assert job.code != 0
+    assert "# allreduce" not in job.stdout
+    assert job.stderr.count("there is no such directory") == 1
