@@ -83,7 +83,8 @@ class Pipeline {
     // moves on as on all other ranks.
     void fail() noexcept;
 
-    // Does up to one step of each kind, without waiting.
+    // Does up to one step of each kind, without waiting. A runner whose clock has been on wait_peer
+    // since the last call has waited for the rank that held it back then.
     unsigned advance();
 
     // Sleeps on the flag that holds the next step back; see gate(). For a runner, done also if
@@ -178,6 +179,7 @@ class Pipeline {
     std::uint64_t gathered_ = 0; // runners: the next piece to exchange
     std::uint64_t reported_ = 0; // what reduced() last answered, as a piece index
     unsigned ring_step_ = 1;     // ring: next step of piece R
+    int blamed_ = -1;            // runners: whom they wait for between two calls of advance()
 
     // Private copies of the slowest peer's counters, so that a flag line is fetched again only when
     // more is needed than was seen.

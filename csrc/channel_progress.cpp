@@ -130,6 +130,12 @@ unsigned Pipeline::advance() {
     // What peers wait for comes first: reduce frees their cells, stage feeds them, copy only us.
     PhaseClock &clock = channel_.clock();
     const Spent before = clock.hand();
+    if (before == Spent::wait_peer && blamed_ >= 0) {
+        const std::int64_t since = clock.last();
+        clock.mark();
+        clock.waited(static_cast<unsigned>(blamed_), clock.last() - since);
+    }
+    blamed_ = -1;
     if (can_reduce()) {
         clock.turn(operation_.kind == Operation::Kind::copy ? Spent::stage : Spent::reduce_scatter);
         reduce();
@@ -149,6 +155,9 @@ unsigned Pipeline::advance() {
     if (open_ && copied_ == end_) {
         finish();
         answer |= kFinished;
+    } else if (answer == 0 && open_ && is_runner() && before != Spent::inter_node) {
+        const int rank = gate().rank; // a runner may nap or yield now, and come back here
+        blamed_ = rank == static_cast<int>(channel_.local_rank()) ? -1 : rank;
     }
     return answer;
 }

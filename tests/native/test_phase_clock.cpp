@@ -107,6 +107,74 @@ void test_a_channel_books_its_waits() {
     CHECK(booked(clock, Spent::other) < booked(clock, Spent::wait_arrival));
 }
 
+// A runner that comes back again and again, instead of sleeping in block(), blames its peer, too.
+void test_a_polling_runner_books_its_waits() {
+    const Geometry geometry{2, 4096, 2, 64};
+    std::shared_ptr<Segment> segment;
+    CHECK(Segment::make_private(Layout(geometry).nbytes(), segment) == 0);
+    Channel early(segment, 0, geometry, false), late(segment, 1, geometry, false);
+    CHECK(early.reserve() == 0 && late.reserve() == 0);
+    PhaseClock clock(2);
+    early.set_clock(clock);
+    Pipeline here(early), there(late);
+    std::vector<float> x(512, 1.0f), y(512, 2.0f);
+    const auto view = [](std::vector<float> &values) {
+        const Piece piece{reinterpret_cast<std::byte *>(values.data()),
+                          {static_cast<std::ptrdiff_t>(values.size())},
+                          {sizeof(float)}};
+        return View({&piece, 1}, sizeof(float));
+    };
+    const View mine = view(x), theirs = view(y);
+    const auto operation = [](const View &values) {
+        return Operation{Operation::Kind::reduce,
+                         &values,
+                         &values,
+                         DType::f32,
+                         DType::f32,
+                         Op::sum,
+                         1.0,
+                         1.0,
+                         2,
+                         false,
+                         512,
+                         1024,
+                         {}};
+    };
+    early.arrive(1, 7, {}, 1.0, nullptr);
+    late.arrive(1, 7, {}, 1.0, nullptr);
+    here.begin(operation(mine));
+    there.begin(operation(theirs));
+    here.open();
+    there.open();
+    clock.start();
+    while (here.advance() != 0) {
+    }
+    clock.turn(Spent::wait_peer);
+    const std::int64_t begin = now_ns();
+    while (now_ns() - begin < 20 * kMillisecond) {
+        CHECK(here.advance() == 0); // the peer has staged nothing
+    }
+    const auto waiting = clock.read();
+    CHECK(waiting.waited[1] >= 19 * kMillisecond && waiting.waited[0] == 0);
+    CHECK(waiting.waited[1] <= booked(clock, Spent::wait_peer));
+    while (there.advance() != 0) { // stages; its reduction is done, too
+    }
+    while (here.reduced() < 1) {
+        here.advance();
+    }
+    CHECK(booked(clock, Spent::reduce_scatter) > 0);
+    clock.turn(Spent::inter_node); // messages are under way: whoever is behind is not waited for
+    const auto before = clock.read().waited[1];
+    CHECK(here.advance() == 0 && here.advance() == 0);
+    CHECK(clock.read().waited[1] == before);
+    here.gathered(1);
+    there.gathered(1);
+    while ((here.advance() & Pipeline::kFinished) == 0) {
+    }
+    clock.stop();
+    CHECK(x[0] == 3.0f && x[511] == 3.0f && sum(clock.read()) == clock.read().total);
+}
+
 } // namespace
 
 int main() {
@@ -114,5 +182,6 @@ int main() {
     test_a_standing_clock_books_nothing();
     test_waits_by_peer();
     test_a_channel_books_its_waits();
+    test_a_polling_runner_books_its_waits();
     std::puts("phase clock: ok");
 }
