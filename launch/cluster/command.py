@@ -161,6 +161,6 @@ def _stop(cluster: VirtualCluster, process: subprocess.Popen[Any], number: int) 
     try:
         code = process.wait(timeout=_GRACE_S)
     except (_Signalled, subprocess.TimeoutExpired):
-        process.kill()
+        cluster.send_signal(process, signal.SIGKILL)
         code = process.wait()
     return 0 if code == 0 else 128 + number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from hierring.launch.cluster.tools import NAMESPACES
 
 __all__ = ["Entrance", "Node"]
 
+_INSIDE_S = 5.0
 # nsenter goes to the root directory; the caller's is what a program expects.
 _IN_PLACE = ("sh", "-c", 'cd -- "$0" && exec "$@"')
 
@@ -90,11 +92,19 @@ class Entrance:
         return subprocess.run(self.command(argv, node, cwd), timeout=timeout, **options)
 
     def send_signal(self, process: subprocess.Popen[Any], number: int) -> None:
-        """Send a signal to what `popen` started, not to the program that carried it inside."""
-        with contextlib.suppress(OSError):
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-            for child in children.split():
-                os.kill(int(child), number)
+        """Send a signal to what `popen` started, not to the program that carries it inside.
+
+        Waits until it is inside; does nothing if it has ended.
+        """
+        deadline = time.monotonic() + _INSIDE_S
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+                for child in children.split():
+                    os.kill(int(child), number)
+                if children:
+                    return
+            time.sleep(0.01)
 
     def node(self, name: str | int) -> Node:
         """Find a node by its name or index.
