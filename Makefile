@@ -18,8 +18,9 @@ SOURCES = $(shell find csrc cmake $(PACKAGES) -type f -not -path '*/__pycache__/
 BOTH = .venv/.installed .venv-openmpi/.installed
 # Intel MPI, for a smoke test on virtual nodes.
 ALL = $(BOTH) $(if $(filter x86_64,$(shell uname -m)),.venv-impi/.installed)
+IMPI = $(if $(filter x86_64,$(shell uname -m)),$(CURDIR)/.venv-impi/bin/python)
 SPMD = .venv/bin/python tests/run_spmd.py --python .venv/bin/python --python .venv-openmpi/bin/python
-UNIT = HIERRING_TEST_WHEEL=$$(echo $(CURDIR)/build/wheel/*.whl) .venv/bin/python -P -m pytest tests --ignore=tests/mpi
+UNIT = HIERRING_TEST_WHEEL=$$(echo $(CURDIR)/build/wheel/*.whl) HIERRING_TEST_IMPI_PYTHON=$(IMPI) .venv/bin/python -P -m pytest tests --ignore=tests/mpi
 NATIVE = plain thread address,undefined
 
 .PHONY: help demo test test-long lint native unit spmd clean $(NATIVE:%=native-%) native-aarch64
