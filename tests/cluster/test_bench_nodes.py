@@ -80,3 +80,25 @@ def test_bytes_between_nodes_are_those_of_theory(result: Result) -> None:
         assert case.bytes is not None
         assert case.bytes.between_nodes == case.bytes.between_nodes_theory
     assert {case.chosen for case in ours} == {"staged, doubling", "staged, ring"}
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "columns"),
+    [
+        ("peers", ("--ranks", "2", "--sizes", "8,64K", "--factor", "8192"), 4),
+        ("wire", ("--layouts", "cyclic:2x2", "--sizes", "64K,64K", "--algorithms", "auto"), 5),
+    ],
+)
+def test_tables_of_peers_come_from_one_command(
+    module: str, arguments: tuple[str, ...], columns: int
+) -> None:
+    program = [sys.executable, "-P", "-m", f"hierring.benchmarks.{module}", *arguments]
+    done = subprocess.run(
+        [*program, "--peers", "mpi", "--calls", "3"], stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = [line.strip("|").split("|") for line in done.stdout.splitlines() if line[:1] == "|"]
+    assert len(table) >= 4
+    assert {len(line) for line in table} == {columns}
+    assert all(cell.strip() for line in table for cell in line)
