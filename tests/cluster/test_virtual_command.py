@@ -1,0 +1,139 @@
+"""`hierring cluster run`: exit codes, signals, what it says, and what it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hierring.launch.cluster.tools import why_impossible
+
+WHY_NOT = why_impossible()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+JOB = str(Path(__file__).with_name("virtual_job.py"))
+RUN = [sys.executable, "-P", "-m", "hierring", "cluster", "run"]
+USER = "65534"
+# Runs the rest of its arguments as that user, who may see what root alone may on some machines: the
+# directories that this Python and the tests come from.
+AS_USER = """
+set -e
+user=$1 shown=$2; shift 2
+for path in $shown; do
+    hidden=$path
+    while ! setpriv --reuid $user --clear-groups test -x "$path"; do
+        case $(dirname "$hidden") in /) break ;; esac
+        hidden=$(dirname "$hidden")
+    done
+    if test "$hidden" != "$path"; then
+        mount --bind "$path" /mnt
+        mount -t tmpfs -o mode=755 tmpfs "$hidden"
+        mkdir -p "$path"
+        mount --move /mnt "$path"
+    fi
+done
+exec setpriv --reuid $user --regid $user --clear-groups env HOME=/ "$@"
+"""
+
+
+def run(*arguments: str, around: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a command line to its end."""
+    return subprocess.run(
+        [*around, *RUN, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_jobs_exit_code_is_the_commands() -> None:
+    done = run("--ranks-per-node", "1", "--rate", "1gbit", "--shm", "64m", "--", JOB, "exit", "3")
+    assert done.returncode == 3, done.stderr
+    assert "virtual nodes node0 to node1 (10.77.0.10 to 10.77.0.11)" in done.stderr
+    assert "links of 1gbit; they share" in done.stderr
+
+
+def test_wrong_usage_is_one_line_and_status_2() -> None:
+    for arguments in (
+        ("--ranks-per-node", "3,0"),
+        ("--rate", "fast"),
+        ("--shm", "huge"),
+        ("--nodes", "0"),
+    ):
+        done = run(*arguments, "--", "true")
+        assert done.returncode == 2
+        assert done.stderr.startswith("hierring: ")
+        assert done.stderr.count("\n") == 1
+
+
+@contextlib.contextmanager
+def looping() -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A job of four ranks in the midst of its work, and all processes of it."""
+    command = [*RUN, "--ranks-per-node", "2", "--", JOB, "loop"]
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    # In a group of its own, to which Ctrl-C is sent as a terminal sends it.
+    with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:
+        try:
+            assert process.stdout is not None
+            for _ in range(8):
+                while "LOOPING" not in (line := process.stdout.readline()):
+                    assert line, "the job has ended early"
+            yield process, psutil.Process(process.pid).children(recursive=True)
+        finally:
+            process.kill()
+
+
+def gone(family: list[psutil.Process]) -> bool:
+    """Wait until all of them have ended."""
+    return psutil.wait_procs(family, timeout=20)[1] == []
+
+
+def test_ctrl_c_ends_the_job_and_the_cluster() -> None:
+    with looping() as (process, family):
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode == 128 + signal.SIGINT, output
+        assert gone(family)
+
+
+def test_sigterm_reaches_the_job_which_may_end_well() -> None:
+    with looping() as (process, family):
+        ranks = [p for p in family if "virtual_job.py" in " ".join(p.cmdline()[:4])]
+        assert ranks
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode in (0, 128 + signal.SIGTERM), output
+        assert gone(family)
+
+
+def test_sigkill_leaves_nothing_either() -> None:
+    with looping() as (process, family):
+        assert len(family) > 8
+        process.kill()
+        process.wait(timeout=10)
+        assert gone(family)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="all tests here already run as a plain user")
+def test_a_plain_user_gets_a_cluster_or_the_reason(tmp_path: Path) -> None:
+    shown = " ".join(
+        {sys.base_prefix, sys.prefix, str(Path(JOB).parents[2]), *(filter(os.path.isdir, sys.path))}
+    )
+    around = ("unshare", "--mount", "sh", "-c", AS_USER, "sh", USER, shown)
+    done = run("--ranks-per-node", "1", "--", JOB, "report", around=around)
+    if done.returncode == 0:
+        assert done.stdout.count("RESULT ") == 2
+    else:
+        assert done.returncode == 1
+        assert "let users make namespaces" in done.stderr
+        assert done.stderr.count("\n") == 1
