@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,16 @@ class Buffers:
         stored = data.storage(point.dtype)
         self.x = np.empty(sent, stored)
         self.out = np.empty(received, stored)
-        wire = point.wire(config)
-        self._tables = _tables(point.dtype, point.op, size, wire)
-        self._mine = self._tables[rank]
+        self._wire = point.wire(config)
+        self._mine = self._table(rank)
+        # An all-gather has a result of each rank, the others one of all.
+        self._tables = (
+            [self._table(other) for other in range(size)]
+            if point.collective == "allgather"
+            else [self._table(0)]
+        )
         self._reduced = (
-            None if point.op == "none" else data.reduced(point.dtype, point.op, self._tables, wire)
+            None if point.op == "none" else _reduced(point.dtype, point.op, size, self._wire)
         )
 
     @property
@@ -53,34 +59,31 @@ class Buffers:
     def wrong(self, in_place: bool) -> int:
         """Count this rank's wrong elements; out of place the input must be as it was, too."""
         result = self.x if in_place else self.out
-        unharmed = 0 if in_place else self._expected(self._rank).wrong(self.x)
+        unharmed = 0 if in_place else self._as_expected(self._mine).wrong(self.x)
         block = self._point.count // self._size
         if self._point.collective == "allgather":
             parts = (
-                self._expected(rank).wrong(result[rank * block : (rank + 1) * block])
+                self._as_expected(self._tables[rank]).wrong(
+                    result[rank * block : (rank + 1) * block]
+                )
                 for rank in range(self._size)
             )
             return unharmed + sum(parts)
         if self._point.collective == "broadcast":
-            return unharmed + self._expected(0).wrong(result)
+            return unharmed + self._as_expected(self._tables[0]).wrong(result)
         assert self._reduced is not None
         first = self._rank * block if self._point.collective == "reduce_scatter" else 0
         return unharmed + self._reduced.wrong(result, first)
 
-    def _expected(self, rank: int) -> data.Expected:
-        return data.Expected(self._loaded(rank), self._point.dtype)
+    def _table(self, rank: int) -> Array:
+        point = self._point
+        return data.table(point.dtype, point.op, rank, self._size, self._wire)
 
-    def _loaded(self, rank: int) -> Array:
-        return data.loaded(self._tables[rank], self._point.dtype)
-
-
-_cache: dict[tuple[DType, str, int, DType], list[Array]] = {}
+    def _as_expected(self, table: Array) -> data.Expected:
+        return data.Expected(data.loaded(table, self._point.dtype), self._point.dtype)
 
 
-def _tables(dtype: DType, op: str, size: int, wire: DType) -> list[Array]:
-    """The tables of all ranks; the last ones are kept, for the next size needs the same."""
-    key = (dtype, op, size, wire)
-    if key not in _cache:
-        _cache.clear()
-        _cache[key] = [data.table(dtype, op, rank, size, wire) for rank in range(size)]
-    return _cache[key]
+@lru_cache(maxsize=4)  # the next size of a row needs the same
+def _reduced(dtype: DType, op: str, size: int, wire: DType) -> data.Expected:
+    tables = (data.table(dtype, op, rank, size, wire) for rank in range(size))
+    return data.reduced(dtype, op, tables, wire)

@@ -7,7 +7,7 @@ period is prime: a chunk at the wrong place shows, for chunks begin at other mul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hierring.dtypes import DType, is_complex, is_floating, is_integer, mean_so_far, parse_op
+from hierring.dtypes import DType, is_complex, is_integer, mean_so_far, parse_op
 
 __all__ = ["PERIOD", "Expected", "fill", "loaded", "poison", "reduced", "storage", "table"]
 
@@ -31,7 +31,11 @@ _EXACT = {
     DType.COMPLEX128: 2**52,
     DType.COMPLEX64: 2**24,
 }
-_BITWISE = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
+_BITWISE: dict[str, Callable[[Any, Any], Any]] = {
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
 
 
 def storage(dtype: DType) -> np.dtype[Any]:
@@ -144,34 +148,45 @@ class Expected:
             return int(np.count_nonzero(~(np.abs(found - values) <= self.tolerance)))
 
 
-def reduced(dtype: DType, op: str, tables: Sequence[Array], wire: DType) -> Expected:
-    """The reduction of all ranks' tables.
+def reduced(dtype: DType, op: str, tables: Iterable[Array], wire: DType) -> Expected:
+    """The reduction of all ranks' tables, taken one by one: a large world has many.
 
     Exact, and in any order, unless so many ranks add numbers of so few bits that sums get rounded;
     then within the bound for the worst order.
     """
-    numbers = [loaded(one, dtype) for one in tables]
-    if op in ("min", "max"):
-        return Expected(reduce(np.minimum if op == "min" else np.maximum, numbers), dtype)
-    if dtype is DType.BOOL:
-        any_of = op in ("sum", "bor")
-        names = {"bxor": np.logical_xor}
-        function = names.get(op, np.logical_or if any_of else np.logical_and)
-        return Expected(reduce(function, numbers), dtype)
-    if op in _BITWISE:
-        return Expected(reduce(_BITWISE[op], numbers), dtype)
-    if not (is_floating(dtype) or is_complex(dtype)):
-        with np.errstate(over="ignore"):
-            together = np.multiply if op == "prod" else np.add
-            return Expected(reduce(together, numbers), dtype)
-    wide = [one.astype(np.complex128 if is_complex(dtype) else np.float64) for one in numbers]
-    if op == "prod":
-        return Expected(reduce(np.multiply, wide), dtype)
-    total = reduce(np.add, wide)
-    largest = float(np.max(reduce(np.add, [np.abs(one) for one in wide])))
-    share = len(tables) if op == "avg" else 1
-    limit = _limit(dtype, wire)
+    numbers = (loaded(one, dtype) for one in tables)
+    function = _exact_function(dtype, op)
+    with np.errstate(over="ignore"):  # integers wrap around, as they do in every order
+        if function is not None:
+            return Expected(reduce(function, numbers), dtype)
+        wide = np.complex128 if is_complex(dtype) else np.float64
+        total, magnitude = np.zeros(PERIOD, wide), np.zeros(PERIOD)
+        ranks = 0
+        for one in numbers:
+            total += one
+            magnitude += np.abs(one.astype(wide))
+            ranks += 1
+    largest, limit = float(magnitude.max()), _limit(dtype, wire)
+    share = ranks if op == "avg" else 1
     # Means of some ranks are fractions.
     exact = largest <= limit and not mean_so_far(dtype, parse_op(op), wire)
-    tolerance = 0.0 if exact else 1.01 * len(tables) * largest / limit / share
+    tolerance = 0.0 if exact else 1.01 * ranks * largest / limit / share
     return Expected(total / share, dtype, tolerance)
+
+
+def _exact_function(dtype: DType, op: str) -> Callable[[Any, Any], Any] | None:
+    """What reduces two arrays exactly; None for sums of floats."""
+    if op in ("min", "max"):
+        return np.minimum if op == "min" else np.maximum
+    if dtype is DType.BOOL:
+        words: dict[str, Callable[[Any, Any], Any]] = {
+            "sum": np.logical_or,
+            "bor": np.logical_or,
+            "bxor": np.logical_xor,
+        }
+        return words.get(op, np.logical_and)
+    if op in _BITWISE:
+        return _BITWISE[op]
+    if op == "prod":
+        return np.multiply  # of floats: powers of two
+    return np.add if is_integer(dtype) else None
