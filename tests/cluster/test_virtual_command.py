@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from hierring.launch.cluster.tools import why_impossible
+from hierring.launch.mpi import Launcher
 
 WHY_NOT = why_impossible()
 pytestmark = [
@@ -21,26 +22,28 @@ pytestmark = [
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
 ]
 JOB = str(Path(__file__).with_name("virtual_job.py"))
+ROOT = Path(__file__).resolve().parents[2]
 RUN = [sys.executable, "-P", "-m", "hierring", "cluster", "run"]
 USER = "65534"
-# Runs the rest of its arguments as that user, who may see what root alone may on some machines: the
-# directories that this Python and the tests come from.
+# Runs the rest of its arguments as that user. What root alone may enter is covered, and the places
+# that this Python and the tests come from are brought back.
 AS_USER = """
 set -e
-user=$1 shown=$2; shift 2
+user=$1 shown=$2 covered=; shift 2
+mount -t tmpfs tmpfs /mnt
+for path in $shown; do mkdir -p "/mnt$path"; mount --rbind "$path" "/mnt$path"; done
 for path in $shown; do
-    hidden=$path
-    while ! setpriv --reuid $user --clear-groups test -x "$path"; do
-        case $(dirname "$hidden") in /) break ;; esac
-        hidden=$(dirname "$hidden")
-    done
-    if test "$hidden" != "$path"; then
-        mount --bind "$path" /mnt
-        mount -t tmpfs -o mode=755 tmpfs "$hidden"
-        mkdir -p "$path"
-        mount --move /mnt "$path"
+    top=/$(echo "$path" | cut -d/ -f2)
+    case " $covered " in *" $top "*) continue ;; esac
+    if ! setpriv --reuid $user --clear-groups test -x "$path"; then
+        mount -t tmpfs -o mode=755 tmpfs "$top"
+        covered="$covered $top"
     fi
 done
+for path in $shown; do
+    if ! test -e "$path"; then mkdir -p "$path"; mount --rbind "/mnt$path" "$path"; fi
+done
+cd "$PWD"
 exec setpriv --reuid $user --regid $user --clear-groups env HOME=/ "$@"
 """
 
@@ -49,6 +52,7 @@ def run(*arguments: str, around: tuple[str, ...] = ()) -> subprocess.CompletedPr
     """Run a command line to its end."""
     return subprocess.run(
         [*around, *RUN, *arguments],
+        cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -108,11 +112,11 @@ def test_ctrl_c_ends_the_job_and_the_cluster() -> None:
 
 def test_sigterm_reaches_the_job_which_may_end_well() -> None:
     with looping() as (process, family):
-        ranks = [p for p in family if "virtual_job.py" in " ".join(p.cmdline()[:4])]
-        assert ranks
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=30)
-        assert process.returncode in (0, 128 + signal.SIGTERM), output
+        # Open MPI's launcher ends the job in spite of it.
+        well = 128 + signal.SIGTERM if Launcher.beside().vendor == "openmpi" else 0
+        assert process.returncode == well, output
         assert gone(family)
 
 
@@ -125,10 +129,9 @@ def test_sigkill_leaves_nothing_either() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="all tests here already run as a plain user")
-def test_a_plain_user_gets_a_cluster_or_the_reason(tmp_path: Path) -> None:
-    shown = " ".join(
-        {sys.base_prefix, sys.prefix, str(Path(JOB).parents[2]), *(filter(os.path.isdir, sys.path))}
-    )
+def test_a_plain_user_gets_a_cluster_or_the_reason() -> None:
+    places = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
+    shown = " ".join(str(place) for place in places if not places & set(place.parents))
     around = ("unshare", "--mount", "sh", "-c", AS_USER, "sh", USER, shown)
     done = run("--ranks-per-node", "1", "--", JOB, "report", around=around)
     if done.returncode == 0:
