@@ -1,12 +1,10 @@
-"""The nodes of a virtual cluster: what each has to itself, what they share, and how they end."""
+"""The nodes of a virtual cluster: what each has to itself, and what they share."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from hierring._testing.namespaces import namespaces, started
 from hierring.errors import ConfigurationError, HierringError
 from hierring.launch.cluster import NodeSpec, VirtualCluster
-from hierring.launch.cluster.tools import why_impossible
+from hierring.launch.cluster.tools import search_path, why_impossible
 
 WHY_NOT = why_impossible()
 pytestmark = [
@@ -42,29 +41,6 @@ print(json.dumps({
     "ipc": os.readlink("/proc/self/ns/ipc"),
 }))
 """
-# Prints who it is, then holds a cluster with work in the head and in a node, until it is killed.
-SUPERVISOR = """
-import json, subprocess, sys
-from hierring.launch.cluster import VirtualCluster
-cluster = VirtualCluster(2)
-work = [sys.executable, "-I", "-S", "-c", "import time; print('up', flush=True); time.sleep(600)"]
-jobs = [cluster.popen(work, node=node, stdout=subprocess.PIPE) for node in (None, "node1")]
-for job in jobs:
-    job.stdout.readline()
-print(json.dumps([cluster.pid, *(node.pid for node in cluster.nodes)]), flush=True)
-jobs[0].wait()
-"""
-
-
-@contextlib.contextmanager
-def started(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process and the first line it printed; it is killed in the end, if it still runs."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process, process.stdout.readline()
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -101,33 +77,6 @@ def look(cluster: VirtualCluster, node: str | None, shared: Path) -> dict[str, A
     )
     seen: dict[str, Any] = json.loads(done.stdout)
     return seen
-
-
-def namespaces(pid: int) -> set[str]:
-    """The namespaces that a process is in and this one is not."""
-    kinds = ("net", "mnt", "pid")
-    inside = {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in kinds}
-    return inside - {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}
-
-
-def still_used(names: set[str]) -> set[str]:
-    """Those of the namespaces that any process of this machine is in."""
-    used = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        for kind in ("net", "mnt", "pid"):
-            try:
-                used.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
-            except OSError:  # it has ended, or belongs to somebody else
-                continue
-    return used & names
-
-
-def outside() -> tuple[set[str], list[str]]:
-    """What of this machine a cluster could have changed: mounts and network devices."""
-    mounts = {
-        line.split(" ", 1)[1] for line in Path("/proc/self/mountinfo").read_text().splitlines()
-    }
-    return mounts, sorted(os.listdir("/sys/class/net"))
 
 
 def test_each_node_is_a_machine_of_its_own(cluster: VirtualCluster, shared: Path) -> None:
@@ -187,6 +136,21 @@ def test_what_a_tool_complains_about_is_the_error(
         cluster.set_rate("node0", "1gbit")
 
 
+def test_a_rate_holds_both_ways(cluster: VirtualCluster) -> None:
+    cluster.set_rate("node1", "80mbit")
+    for node, device in (("node1", "eth0"), (None, "v1")):
+        done = cluster.run(
+            ["tc", "-j", "qdisc", "show", "dev", device],
+            node=node,
+            env={**os.environ, "PATH": search_path()},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (shape,) = json.loads(done.stdout)
+        assert (shape["kind"], shape["options"]["rate"]) == ("tbf", 10_000_000)  # bytes a second
+
+
 def test_exit_codes_and_signals_cross_the_border(cluster: VirtualCluster) -> None:
     assert cluster.run(["sh", "-c", "exit 9"], node=1).returncode == 9
     trap = "trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done"
@@ -233,20 +197,6 @@ while True:
             assert time.monotonic() < deadline
 
 
-def test_a_crashed_node_takes_its_processes_along_and_no_others() -> None:
-    work = ["sh", "-c", "echo up; exec sleep 600"]
-    with VirtualCluster(2) as cluster, contextlib.ExitStack() as stack:
-        jobs = [
-            stack.enter_context(started(cluster.command(work, node=node)))[0] for node in (0, 1)
-        ]
-        cluster.kill_node("node1")
-        assert jobs[1].wait(timeout=10) == -signal.SIGKILL
-        assert jobs[0].poll() is None
-        assert cluster.run(["true"], node=1, capture_output=True).returncode != 0
-        cluster.close()
-        assert jobs[0].wait(timeout=10) == -signal.SIGKILL
-
-
 def test_two_clusters_at_once_do_not_meet(cluster: VirtualCluster) -> None:
     with VirtualCluster(1) as other:
         assert other.nodes[0].address == cluster.nodes[0].address
@@ -255,46 +205,6 @@ def test_two_clusters_at_once_do_not_meet(cluster: VirtualCluster) -> None:
         done = cluster.run(["ls", "/tmp"], node=0, capture_output=True, text=True)
         assert "theirs" not in done.stdout
     assert cluster.run(["true"], node=0).returncode == 0
-
-
-def test_close_leaves_nothing_and_may_be_repeated() -> None:
-    before = outside()
-    start = time.monotonic()
-    cluster = VirtualCluster(4)
-    took_s = time.monotonic() - start
-    names = namespaces(cluster.pid).union(*(namespaces(node.pid) for node in cluster.nodes))
-    assert len(names) == 3 * 5
-    with started(cluster.command(["sh", "-c", "echo up; exec sleep 600"], node=3)) as (job, _):
-        assert outside() == before  # all mounts and links are inside
-        cluster.close()
-        cluster.close()
-        assert job.wait(timeout=10) == -signal.SIGKILL
-    assert still_used(names) == set()
-    assert outside() == before
-    assert took_s < 10, "a bring-up takes a third of a second on an idle machine"
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_supervisors_end_is_the_clusters_end(number: signal.Signals) -> None:
-    before = outside()
-    with started([sys.executable, "-P", "-c", SUPERVISOR]) as (supervisor, line):
-        pids = json.loads(line)
-        names = set[str]().union(*map(namespaces, pids))
-        family = psutil.Process(supervisor.pid).children(recursive=True)
-        assert len(names) == 3 * 3
-        assert {process.pid for process in family} > set(pids)
-        supervisor.send_signal(number)
-        supervisor.wait(timeout=20)
-        assert psutil.wait_procs(family, timeout=20)[1] == []
-    assert still_used(names) == set()
-    assert outside() == before
-
-
-def test_an_exception_in_the_supervisor_ends_the_cluster() -> None:
-    with pytest.raises(RuntimeError, match="mine"), VirtualCluster(1) as cluster:  # noqa: PT012
-        names = namespaces(cluster.pid)
-        raise RuntimeError("mine")
-    assert still_used(names) == set()
 
 
 def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
