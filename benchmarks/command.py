@@ -16,22 +16,18 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         The exit status: 1 if an element was wrong, else 0.
     """
-    from mpi4py import MPI
-
     from hierring.benchmarks.options import Options
     from hierring.benchmarks.result import save
     from hierring.benchmarks.run import bench
     from hierring.benchmarks.table import write_csv
 
     options = Options.of(arguments)
-    mine = MPI.COMM_WORLD.Get_rank() == 0
 
     def say(text: str) -> None:
-        if mine:
-            print(text, flush=True)  # a launcher's pipe would hold lines back
+        print(text, flush=True)  # a launcher's pipe would hold lines back
 
-    result = bench(options, sys.argv[1:], say)
-    if mine:
+    wrong, result = bench(options, sys.argv[1:], say)
+    if result is not None:
         try:
             if options.json:
                 save(result, options.json)
@@ -39,4 +35,4 @@ def run(arguments: argparse.Namespace) -> int:
                 write_csv(result, options.csv)
         except OSError as error:
             raise HierringError(f"the figures can't be written: {error}") from error
-    return 1 if result.wrong else 0
+    return 1 if wrong else 0

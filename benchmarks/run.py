@@ -35,11 +35,15 @@ __all__ = ["bench"]
 Say = Callable[[str], None]
 
 
-def bench(options: Options, command: Sequence[str], say: Say) -> Result:
-    """Measure; collective over all ranks of the job. `say` prints on the rank whose job that is.
+def bench(options: Options, command: Sequence[str], say: Say) -> tuple[int, Result | None]:
+    """Measure; collective over all ranks of the job.
+
+    Args:
+        say: prints a line, called on rank 0 alone.
 
     Returns:
-        The same on all ranks, but for what describes rank 0's process.
+        How many elements were wrong on all ranks together, and on rank 0 all figures: in a large
+        job, figures of all ranks on all ranks would fill the memory.
     """
     started, began = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
     load = os.getloadavg()[0]
@@ -48,16 +52,21 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
     stack = contextlib.ExitStack()
     control = _communicator(config, stack)
     _check_files(options, control)
-    topology = control.get_topology()
-    say(topology.describe())
+    topology, first = control.get_topology(), control.rank() == 0
+    if first:
+        say(topology.describe())
     contenders = list(_contenders(options, config, control, stack))
-    environment = circumstances.environment_of(started, load, full=control.rank() == 0)
-    say(f"{environment.mpi}; started by {environment.launcher}; SIMD {environment.simd_level}")
+    environment = circumstances.environment_of(started, load, full=first)
+    if first:
+        who = f"{environment.mpi}; started by {environment.launcher}"
+        say(f"{who}; SIMD {environment.simd_level}")
     probed = _probe(control) if options.probe else LinkReport(topology.num_nodes, (), (), ())
     ring = bounds.ring_bandwidth(probed.links, topology)
     run = _Run(options, config, control, contenders, ring)
     complete = run.rows(plan(options, control.size()), say)
     stack.close()
+    if not first:
+        return run.wrong, None
     result = Result(
         schema=SCHEMA,
         environment=replace(environment, seconds=time.monotonic() - began),
@@ -76,10 +85,10 @@ def bench(options: Options, command: Sequence[str], say: Say) -> Result:
         stragglers=find_stragglers(run.cases, probed.links, probed.memory),
         faster=cases.faster_of(run.cases),
         complete=complete,
-        wrong=sum(case.wrong or 0 for case in run.cases) if options.check else None,
+        wrong=run.wrong if options.check else None,
     )  # fmt: skip
     say(table.closing(result))
-    return result
+    return run.wrong, result
 
 
 def _check_launch(config: Config) -> None:
@@ -164,7 +173,11 @@ def _contenders(
 
 
 class _Run:
-    """The rows of one run so far."""
+    """The rows of one run so far.
+
+    Attributes:
+        wrong: elements, of all ranks. cases: on rank 0 only.
+    """
 
     def __init__(
         self, options: Options, config: Config, control: Communicator,
@@ -172,7 +185,8 @@ class _Run:
     ) -> None:  # fmt: skip
         self._options, self._config, self._control = options, config, control
         self._contenders, self._ring = contenders, ring
-        self.memory = bounds.MemoryBound(control)
+        self._memory = bounds.MemoryBound(control)
+        self.wrong = 0
         self.cases: list[Case] = []
         self.skipped: dict[tuple[str, str], None] = {}
 
@@ -181,24 +195,30 @@ class _Run:
         for what, why in todo.refused:
             self.skipped[what, why] = None
         clock = Clock(self._control, self._options.max_seconds)
-        bar = Bar(len(todo.points), self._control.rank() == 0)
-        head = ""
+        first = self._control.rank() == 0
+        bar = Bar(len(todo.points), first)
+        head, complete = "", True
         for done, point in enumerate(todo.points):
             if done and clock.over():
-                bar.clear()
-                return False
+                complete = False
+                break
             bar.show(done, f"{point.collective} {point.dtype} {point.op} {point.nbytes} bytes")
-            new = self._row(point, clock)
+            measured, memory = self._row(point, clock)
             bar.clear()
-            if point.collective != head:
-                head = point.collective
-                say(table.header(head))
-            for line in table.rows(new):
-                say(line)
-            self.cases += new
-        return all(case.iterations == self._options.iterations for case in self.cases)
+            self.wrong += sum(one.wrong or 0 for one in measured)
+            complete &= all(one.seconds.shape[1] == self._options.iterations for one in measured)
+            if first:
+                new = [self._case(point, one, measured, memory) for one in measured]
+                lines = list(table.rows(new))
+                if point.collective != head:
+                    head = point.collective
+                    lines.insert(0, table.header(head))
+                for line in lines:
+                    say(line)
+                self.cases += new
+        return complete
 
-    def _row(self, point: Point, clock: Clock) -> list[Case]:
+    def _row(self, point: Point, clock: Clock) -> tuple[list[Measured], float]:
         taking_part = []
         for in_place in (False, True):
             for who in self._contenders:
@@ -213,8 +233,7 @@ class _Run:
             self._control, point, taking_part, warmup=self._options.warmup,
             iterations=self._options.iterations, check=self._options.check, clock=clock,
         )  # fmt: skip
-        memory = self.memory.seconds(point.nbytes)
-        return [self._case(point, one, measured, memory) for one in measured]
+        return measured, self._memory.seconds(point.nbytes)
 
     def _case(
         self, point: Point, one: Measured, measured: Sequence[Measured], memory: float

@@ -26,7 +26,7 @@ LIMIT_S = 120
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """One run on three nodes: the last one behind a slow link, rank 1 stopped for half a second."""
+    """One run on three nodes: the last one behind a slow link, rank 1 stopped for a second."""
     folder = tmp_path_factory.mktemp("bench")
     specs = [
         NodeSpec("node0", rate="400mbit"),
