@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-__all__ = ["namespaces", "outside", "started", "still_used"]
+__all__ = ["held", "namespaces", "outside", "started", "still_used"]
+
+KINDS = ("net", "mnt", "pid")
 
 
 @contextlib.contextmanager
@@ -24,16 +26,23 @@ def started(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def namespaces(pid: int) -> set[str]:
     """The namespaces that a process is in and this one is not."""
-    kinds = ("net", "mnt", "pid")
-    inside = {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in kinds}
-    return inside - {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}
+    inside = {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in KINDS}
+    return inside - {os.readlink(f"/proc/self/ns/{kind}") for kind in KINDS}
+
+
+def held(pids: Collection[int], until: contextlib.ExitStack) -> set[str]:
+    """The namespaces of these processes, kept open: else others would soon get their numbers."""
+    for pid in pids:
+        for kind in KINDS:
+            until.callback(os.close, os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY))
+    return set[str]().union(*map(namespaces, pids))
 
 
 def still_used(names: set[str]) -> set[str]:
     """Those of the namespaces that any process of this machine is in."""
     used = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        for kind in ("net", "mnt", "pid"):
+        for kind in KINDS:
             try:
                 used.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
             except OSError:  # it has ended, or belongs to somebody else

@@ -7,11 +7,12 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from hierring._testing.namespaces import namespaces, outside, started, still_used
+from hierring._testing.namespaces import held, outside, started, still_used
 from hierring.launch.cluster import VirtualCluster
 from hierring.launch.cluster.tools import why_impossible
 
@@ -49,12 +50,18 @@ def test_a_crashed_node_takes_its_processes_along_and_no_others() -> None:
         assert jobs[0].wait(timeout=10) == -signal.SIGKILL
 
 
-def test_close_leaves_nothing_and_may_be_repeated() -> None:
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as until:
+        yield until
+
+
+def test_close_leaves_nothing_and_may_be_repeated(stack: contextlib.ExitStack) -> None:
     before = outside()
     start = time.monotonic()
     cluster = VirtualCluster(4)
     took_s = time.monotonic() - start
-    names = namespaces(cluster.pid).union(*(namespaces(node.pid) for node in cluster.nodes))
+    names = held([cluster.pid, *(node.pid for node in cluster.nodes)], stack)
     assert len(names) == 3 * 5
     with started(cluster.command(["sh", "-c", "echo up; exec sleep 600"], node=3)) as (job, _):
         assert outside() == before  # all mounts and links are inside
@@ -67,11 +74,13 @@ def test_close_leaves_nothing_and_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_supervisors_end_is_the_clusters_end(number: signal.Signals) -> None:
+def test_the_supervisors_end_is_the_clusters_end(
+    number: signal.Signals, stack: contextlib.ExitStack
+) -> None:
     before = outside()
     with started([sys.executable, "-P", "-c", SUPERVISOR]) as (supervisor, line):
         pids = json.loads(line)
-        names = set[str]().union(*map(namespaces, pids))
+        names = held(pids, stack)
         family = psutil.Process(supervisor.pid).children(recursive=True)
         assert len(names) == 3 * 3
         assert {process.pid for process in family} > set(pids)
@@ -82,8 +91,8 @@ def test_the_supervisors_end_is_the_clusters_end(number: signal.Signals) -> None
     assert outside() == before
 
 
-def test_an_exception_in_the_supervisor_ends_the_cluster() -> None:
+def test_an_exception_in_the_supervisor_ends_the_cluster(stack: contextlib.ExitStack) -> None:
     with pytest.raises(RuntimeError, match="mine"), VirtualCluster(1) as cluster:  # noqa: PT012
-        names = namespaces(cluster.pid)
+        names = held([cluster.pid], stack)
         raise RuntimeError("mine")
     assert still_used(names) == set()
