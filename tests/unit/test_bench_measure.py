@@ -155,12 +155,24 @@ def test_input_is_the_same_before_every_call():
 
 
 def test_a_call_takes_as_long_as_on_its_slowest_rank():
-    def late(rank, number):
+    def linger(rank, number, result):
         if rank == 2:
             time.sleep(0.05)
 
-    measured = on_all_ranks(before=late)[0]
+    measured = on_all_ranks(after=linger)[0]
     assert min(cases.longest(measured)) >= 0.05
+    assert np.median(measured.seconds[0]) < 0.05
+
+
+def test_of_a_peer_the_ranks_with_short_calls_count_as_late():
+    def linger(rank, number, result):
+        if rank == 2:
+            time.sleep(0.05)
+
+    late = np.median(on_all_ranks(after=linger)[0].late, axis=1)
+    assert late[2] == 0
+    assert late[0] > 0.03
+    assert late[1] > 0.03
 
 
 def test_one_slow_call_does_not_move_the_median():
