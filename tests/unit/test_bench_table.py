@@ -41,6 +41,10 @@ def test_a_line_has_both_sides():
     assert left.split()[:4] == [str(out.nbytes), str(out.count), out.dtype, out.op]
     assert f"{out.times.median * 1e6:.2f}" in left
     assert f"{inside.times.median * 1e6:.2f}" in right
+    times, wrong = (out.times.median, out.times.p99), str(out.wrong)
+    assert left.split()[-5:] == [
+        *(f"{seconds * 1e6:.2f}" for seconds in times), f"{out.algbw:.3f}", f"{out.busbw:.3f}", wrong,
+    ]  # fmt: skip
     assert len(line) == len(header("allreduce").splitlines()[2].rstrip("|")) + len("|  12.3")
 
 
