@@ -156,6 +156,19 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     return command.run(arguments)
 
 
+def _add_report(subparsers: Subparsers) -> None:
+    from hierring.benchmarks.report import command
+
+    parser = subparsers.add_parser(
+        "report",
+        help="turn what hierring bench measured into Markdown and a page",
+        description="Turn what hierring bench measured into Markdown for a log and one "
+        "self-contained HTML page for people. Of several files, each is compared with the first.",
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
+
+
 def _require_mpi() -> None:
     """Say in one line that MPI is missing, where the import would end in a traceback."""
     try:
@@ -172,4 +185,5 @@ _COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     _add_doctor,
     _add_cluster,
     _add_bench,
+    _add_report,
 )

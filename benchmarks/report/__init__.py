@@ -1,0 +1,1 @@
+"""`hierring report`: what `hierring bench` measured, for a log and for people."""
