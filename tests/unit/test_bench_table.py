@@ -43,7 +43,8 @@ def test_a_line_has_both_sides():
     assert f"{inside.times.median * 1e6:.2f}" in right
     times, wrong = (out.times.median, out.times.p99), str(out.wrong)
     assert left.split()[-5:] == [
-        *(f"{seconds * 1e6:.2f}" for seconds in times), f"{out.algbw:.3f}", f"{out.busbw:.3f}", wrong,
+        *(f"{seconds * 1e6:.2f}" for seconds in times),
+        f"{out.algbw:.3f}", f"{out.busbw:.3f}", wrong,
     ]  # fmt: skip
     assert len(line) == len(header("allreduce").splitlines()[2].rstrip("|")) + len("|  12.3")
 
