@@ -30,6 +30,8 @@ from pathlib import Path
 
 import psutil
 
+from hierring.launch.mpi import Launcher
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path.name for path in (ROOT / "tests" / "mpi").glob("test_*.py"))
 THIRD = 3
@@ -74,27 +76,16 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "deselected")
 
 
 @dataclass(frozen=True)
-class Launcher:
-    """An MPI library's mpiexec, found beside the Python that uses it."""
+class Mpi:
+    """A Python and the mpiexec that starts its MPI's jobs."""
 
-    name: str
     python: Path
-    mpiexec: Path
-    options: tuple[str, ...]
+    launcher: Launcher
 
-    @classmethod
-    def beside(cls, python: Path) -> Launcher:
-        """Find the launcher in the virtual environment of this Python, else on PATH."""
-        own = python.parent / "mpiexec"
-        mpiexec = str(own) if own.exists() else "mpiexec"
-        version = subprocess.run(
-            [mpiexec, "--version"], capture_output=True, text=True, timeout=60, check=True
-        ).stdout
-        if "HYDRA" in version:
-            return cls("mpich", python, Path(mpiexec), ())
-        # More ranks than cores is normal here; root is normal in a container.
-        options = "--allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
-        return cls("openmpi", python, Path(mpiexec), tuple(options.split()))
+    @property
+    def name(self) -> str:
+        """The MPI library's short name."""
+        return self.launcher.vendor
 
 
 @dataclass
@@ -150,22 +141,23 @@ def share(layout: Layout, mpi_index: int, thorough: bool) -> list[str]:
     return sorted({*FILES[turn % THIRD :: THIRD], *EVERYWHERE})
 
 
-def command(launcher: Launcher, layout: Layout, arguments: list[str]) -> list[str]:
+def command(mpi: Mpi, layout: Layout, arguments: list[str]) -> list[str]:
     """Start these arguments of Python on all ranks of the layout."""
-    python = str(launcher.python)
+    program = [str(mpi.python), "-P", *arguments]
     if layout.cluster:
         cluster = ["-P", "-m", "hierring", "cluster", "run", *layout.cluster.split()]
-        return [python, *cluster, "--", python, "-P", *arguments]
-    start = (str(launcher.mpiexec), *launcher.options, "-n", str(layout.size))
-    return [*start, python, "-P", *arguments]
+        return [str(mpi.python), *cluster, "--", *program]
+    launcher = mpi.launcher
+    start = (str(launcher.mpiexec), *launcher.options(), "-n", str(layout.size))
+    return [*start, *program]
 
 
 def run(
-    launcher: Launcher, layout: Layout, files: list[str], timeout_s: float, arguments: list[str]
+    mpi: Mpi, layout: Layout, files: list[str], timeout_s: float, arguments: list[str]
 ) -> Result:
     """Run the tests once; never raises for what the job does."""
-    result = Result(launcher.name, layout.name)
-    print(f"\n==== {launcher.name}, layout {layout.name}, {layout.size} ranks", flush=True)
+    result = Result(mpi.name, layout.name)
+    print(f"\n==== {mpi.name}, layout {layout.name}, {layout.size} ranks", flush=True)
     build = ROOT / "build"  # not /tmp, of which each virtual node has its own
     build.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="spmd-", dir=build) as scratch:
@@ -176,7 +168,7 @@ def run(
         started = time.monotonic()
         process = subprocess.Popen(
             command(
-                launcher,
+                mpi,
                 layout,
                 [
                     *("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:logging", "--color=no"),
@@ -247,7 +239,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the job, too
     # Absolute, but not resolved: a virtual environment's Python is a link.
     pythons = [Path(os.path.abspath(p)) for p in options.python or [Path(sys.executable)]]
-    launchers = [Launcher.beside(python) for python in pythons]
+    mpis = [Mpi(python, Launcher.beside(python)) for python in pythons]
     layouts = [LAYOUTS.get(name) or Layout(name, int(name), None) for name in options.layouts]
     whole = set(options.layouts) >= set(LAYOUTS) and not options.arguments
     skipped = no_clusters(pythons[0]) if any(layout.cluster for layout in layouts) else ""
@@ -255,13 +247,13 @@ def main() -> int:
         layouts = [layout for layout in layouts if not layout.cluster]
     results = [
         run(
-            launcher,
+            mpi,
             layout,
             share(layout, index, options.thorough or not whole),
             options.timeout,
             options.arguments,
         )
-        for index, launcher in enumerate(launchers)
+        for index, mpi in enumerate(mpis)
         for layout in layouts
     ]
     report(results)

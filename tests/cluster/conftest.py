@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from hierring._testing.slurm import SlurmCluster, missing_for_slurm
-from hierring.launch.mpi import loaded_library
+from hierring.launch.mpi import Launcher, loaded_library
 from hierring.launch.slurm.pmi import choose_plugin, parse_list
 
 HERE = Path(__file__).resolve().parent
@@ -29,7 +29,7 @@ SHIELD = str(HERE / "shield.py")
 
 
 def load_run_spmd() -> ModuleType:
-    """Load the program beside the tests that knows how this environment's MPI starts jobs."""
+    """Load the program beside the tests that starts jobs and ends them."""
     spec = importlib.util.spec_from_file_location("run_spmd", HERE.parent / "run_spmd.py")
     assert spec is not None
     assert spec.loader is not None
@@ -111,10 +111,12 @@ class Job:
 def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """A function that starts `fault_jobs.py ARGUMENTS`, or another program, on so many ranks."""
     run_spmd = load_run_spmd()
-    launcher = run_spmd.Launcher.beside(Path(sys.executable))
+    launcher = Launcher.beside()
     jobs: list[Job] = []
     # How to make a killed rank not take the whole job with it.
-    let_live, shield = (["--with-ft", "ulfm"], []) if launcher.name == "openmpi" else ([], [SHIELD])
+    let_live, shield = (
+        (["--with-ft", "ulfm"], []) if launcher.vendor == "openmpi" else ([], [SHIELD])
+    )
 
     def start(
         size: int,
@@ -131,8 +133,8 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Job]]:
         command = [
             *around,
             str(launcher.mpiexec),
-            *launcher.options,
-            *(options or {}).get(launcher.name, []),
+            *launcher.options(),
+            *(options or {}).get(launcher.vendor, []),
             *(let_live if survivable else ()),
             *("-n", str(size), sys.executable, "-P"),
             *(shield if survivable else ()),
