@@ -31,7 +31,9 @@ FAREWELL_S = 1.0
 BUSY_S = 0.5
 
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
-#: Generations of broken generations whose memory MPI may still use.
+#: Causes of broken communicators that nobody holds any more: MPI still waits for their messages.
+_orphaned: list[str] = []
+#: Broken generations whose memory MPI may still use.
 _kept: list[Generation] = []
 _installed = False
 _uncaught = False
@@ -39,8 +41,18 @@ _in_fork = False
 
 
 def watch(communicator: Communicator) -> None:
-    """Let the hook care for this communicator."""
+    """Let the hook care for this communicator, and for a break that outlives it."""
     _alive.add(communicator)
+    # Its attributes change with a rebuild or a close, so the last ones count; they do not hold it.
+    weakref.finalize(communicator, _collected, vars(communicator)).atexit = False
+
+
+def _collected(attributes: dict[str, Any]) -> None:
+    """Note that a communicator is gone; local, for this runs wherever the collector does."""
+    engine: Generation = attributes["_engine"]
+    cause = None if _in_fork or attributes["_closed"] else engine.cause()
+    if cause is not None:
+        _orphaned.append(cause.text)
 
 
 def keep(engine: Generation) -> None:
@@ -104,6 +116,8 @@ def _why_abort(open_ones: list[Communicator]) -> str | None:
     """Why MPI_Finalize must not be reached; "" if Python has said it already, None if it may."""
     if _uncaught:
         return ""
+    if _orphaned:
+        return f"a communicator is broken: {_orphaned[0]}"
     for communicator in open_ones:
         if not communicator._lock.acquire(timeout=BUSY_S):
             return "a thread is still inside a communicator"

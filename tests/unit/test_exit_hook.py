@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,8 @@ def aborts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     world = SimpleNamespace(Get_size=lambda: 2, Abort=codes.append)
     mpi = SimpleNamespace(Is_initialized=lambda: True, Is_finalized=lambda: False, COMM_WORLD=world)
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
-    monkeypatch.setattr(exit_hook, "_alive", set())
+    monkeypatch.setattr(exit_hook, "_alive", weakref.WeakSet())
+    monkeypatch.setattr(exit_hook, "_orphaned", [])
     monkeypatch.setattr(exit_hook, "FLUSH_S", 0.0)
     return codes
 
@@ -81,4 +83,44 @@ def test_an_orderly_end_says_goodbye(aborts: list[int], monkeypatch: pytest.Monk
     exit_hook._at_exit()
     assert gone == [engine]
     assert one._closed
+    assert not aborts
+
+
+class Communicator:
+    """What the hook looks at."""
+
+    def __init__(self, text: str | None) -> None:
+        self._closed = False
+        self.change(text)
+
+    def change(self, text: str | None) -> None:
+        cause = None if text is None else SimpleNamespace(text=text)
+        self._engine = SimpleNamespace(cause=lambda: cause)
+
+
+def test_a_broken_communicator_that_nobody_holds_ends_the_job(
+    aborts: list[int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(exit_hook, "_uncaught", False)
+    broken = Communicator(None)
+    exit_hook.watch(broken)  # type: ignore[arg-type]
+    broken.change("rank 1 did not arrive")
+    del broken
+    exit_hook._at_exit()
+    assert aborts == [1]
+    assert "rank 1 did not arrive" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("end", ["healthy", "rebuilt", "closed"])
+def test_other_communicators_may_go(
+    aborts: list[int], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(exit_hook, "_uncaught", False)
+    one = Communicator(None if end == "healthy" else "rank 1 did not arrive")
+    exit_hook.watch(one)  # type: ignore[arg-type]
+    if end == "rebuilt":
+        one.change(None)
+    one._closed = end == "closed"
+    del one
+    exit_hook._at_exit()
     assert not aborts
