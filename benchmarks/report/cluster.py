@@ -43,7 +43,10 @@ def cluster_section(result: Result) -> Section:
 def _ring_text(order: list[int]) -> str:
     if len(order) < 2:
         return "one node, no ring"
-    return " → ".join(map(str, [*order, order[0]]))
+    names = [str(number) for number in order]
+    if len(names) > _MATRIX and order == sorted(order):
+        names = [names[0], names[1], "…", names[-1]]
+    return " → ".join([*names, names[0]])
 
 
 def _nodes(result: Result) -> Table:
@@ -88,8 +91,8 @@ def _links(result: Result) -> list[Block]:
             for a in numbers
         )
         columns = ("GB/s", *(f"to {b}" for b in numbers))
-        blocks.append(Table("Bandwidth between nodes, one pair at a time; the slower, the darker",
-                            columns, rows, heat=heat))  # fmt: skip
+        caption = "Bandwidth between nodes, one pair at a time; the slower, the stronger the colour"
+        blocks.append(Table(caption, columns, rows, heat=heat))
     listed = sorted(result.links, key=lambda link: link.bandwidth)[:_LISTED]
     note = "" if len(listed) == len(result.links) else f", the slowest {len(listed)}"
     at_once, how = ring_rates(result)

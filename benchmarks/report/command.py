@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = _names(arguments.files)
     parts: list[Part] = [
         (
-            f"{names[0]} and {name}",
+            f"Comparison of {names[0]} and {name}",
             None,
             [comparison(results[0], other, (names[0], name))],
         )

@@ -85,7 +85,7 @@ def comparison(first: Result, second: Result, names: tuple[str, str]) -> Section
             "B/A", "B/A of minima", "A % of bound", "B % of bound",
         )  # fmt: skip
         blocks.append(Table("By case", columns, tuple(rows), left=4, heat=tuple(heat)))
-    return Section("comparison", f"A {names[0]} and B {names[1]} compared", tuple(blocks))
+    return Section("comparison", f"A ({names[0]}) against B ({names[1]})", tuple(blocks))
 
 
 def _spread(case: Case) -> str:

@@ -131,7 +131,7 @@ def stragglers_section(result: Result) -> Section:
         blocks.append(
             Table(
                 "Straggler map: seconds per call that a rank costs others, over all calls of "
-                "hierring; the more, the darker"
+                "hierring; the more, the stronger the colour"
                 + ("" if len(listed) == len(places) else f"; the {len(listed)} worst"),
                 ("rank", "node", "comes late by", "worst call", "awaited by its node"),
                 tuple(

@@ -124,11 +124,13 @@ def _table(table: Table) -> str:
         for index, text in enumerate(table.columns)
     )
     rows = "".join(f"<tr>{''.join(_cells(table, row))}</tr>" for row in range(len(table.rows)))
-    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    # Beside the table, not in it: what scrolls away with the columns can't be read on a phone.
+    caption = f"<figcaption>{escape(table.caption)}</figcaption>" if table.caption else ""
     tall = " tall" if len(table.rows) > _TALL else ""
+    words = ' class="words"' if table.left == len(table.columns) == 2 else ""
     return (
-        f'<div class="scroll{tall}" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f'<figure>{caption}<div class="scroll{tall}" tabindex="0"><table{words}>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></figure>"
     )
 
 

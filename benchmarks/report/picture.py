@@ -202,19 +202,25 @@ def _ring(
             f'style="fill:none;stroke:var(--{colour});stroke-width:3.5"/>'
         )
         if detailed:
-            yield _label(rate(value), (x1 + x2) / 2, (y1 + y2) / 2, abs(x1 - x2) < 8, side, y1 < y2)
+            yield _label(rate(value), (x1, y1, x2, y2), side)
         yield "</g>"
 
 
-def _label(text: str, x: float, y: float, upright: bool, side: float, down: bool) -> str:
-    """GB/s beside the middle of a link, on its outer side where two run together."""
-    if upright:
-        outward = -1 if side and not down else 1
+def _label(text: str, ends: tuple[float, float, float, float], side: float) -> str:
+    """GB/s beside the middle of a link; on its outer side where two run together."""
+    x1, y1, x2, y2 = ends
+    x, y = (x1 + x2) / 2, (y1 + y2) / 2
+    anchor = "middle"
+    if abs(x1 - x2) < 8:  # upright
+        outward = -1 if side and y1 > y2 else 1
         anchor = "end" if outward < 0 else "start"
-        return (
-            f'<text x="{x + outward * 9:.1f}" y="{y + 4:.1f}" text-anchor="{anchor}">{text}</text>'
-        )
-    return f'<text x="{x:.1f}" y="{y - 8:.1f}" text-anchor="middle">{text}</text>'
+        x, y = x + outward * 9, y + 4
+    elif abs(y1 - y2) < 8:
+        y -= 8
+    else:  # the link that closes a ring of odd length runs from the lower right to the upper left
+        anchor = "start"
+        x, y = x + 10, y - 4
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
 def _edge(

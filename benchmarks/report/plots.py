@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from hierring.benchmarks.figures import Case
@@ -27,7 +28,7 @@ _VARIABLES = {
     _INK: "var(--ink)", _SOFT: "var(--soft)", _LINE: "var(--line)",
 }  # fmt: skip
 _MARKERS = "osD^vPX*"
-_SIZE = (5.6, 4.1)
+_SIZE = (5.0, 4.0)
 #: As many ranks as bars can be told apart.
 _BARS = 32
 #: A page of a hundred plots helps nobody.
@@ -56,11 +57,11 @@ def curves(result: Result) -> list[tuple[str, str]]:
         salt = "-".join(map(str, key))
         found.append(
             (f"Bandwidth, {label}: algbw of the median call; more is better",
-             _draw(lambda axes, c=cases: _bandwidth(axes, c), f"bandwidth-{salt}"))
+             _draw(partial(_bandwidth, cases=cases), f"bandwidth-{salt}"))
         )  # fmt: skip
         found.append(
             (f"Latency, {label}: median call, shaded from minimum to p99; less is better",
-             _draw(lambda axes, c=cases: _latency(axes, c), f"latency-{salt}"))
+             _draw(partial(_latency, cases=cases), f"latency-{salt}"))
         )  # fmt: skip
     return found
 
@@ -182,9 +183,9 @@ def _draw(fill: Callable[[Any], None], salt: str, height: float = _SIZE[1]) -> s
     import matplotlib
     from matplotlib.figure import Figure
 
-    looks: dict[str, Any] = {
+    looks: Any = {
         "svg.fonttype": "none", "svg.hashsalt": salt, "text.parse_math": False,
-        "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 10,
+        "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 10.5,
         "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _SOFT, "ytick.color": _SOFT,
         "xtick.labelcolor": _INK, "ytick.labelcolor": _INK, "axes.edgecolor": _SOFT,
         "axes.grid": True, "grid.color": _LINE, "grid.linewidth": 0.7, "axes.axisbelow": True,

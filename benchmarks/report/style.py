@@ -58,10 +58,9 @@ figure { margin: 0; min-width: 0; }
 figcaption { font-size: .875rem; color: var(--soft); margin: 0 0 .4rem; max-width: 50rem; }
 .plots svg { width: 100%; height: auto; display: block; max-width: 40rem; }
 .scroll { overflow-x: auto; margin: 0 0 1rem; }
-.scroll svg { display: block; margin: 0 auto; height: auto; max-width: 100%; }
-.wide svg { max-width: none; }
+.picture svg { display: block; margin: 0 auto; }
+@media (min-width: 40rem) { .picture svg { height: auto; max-width: 100%; } }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); padding: 0 0 .4rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; vertical-align: top; }
 th.word, td.word { text-align: left; }
@@ -81,6 +80,8 @@ svg .soft { fill: var(--soft); }
   section { padding: .8rem; border-radius: .4rem; }
   header, main, nav, footer { padding-left: .6rem; padding-right: .6rem; }
   td.text { min-width: 11rem; }
+  .words th, .words td { white-space: normal; min-width: 0; overflow-wrap: anywhere; }
+  .words td:first-child { min-width: 6rem; overflow-wrap: normal; }
 }
 @media print {
   :root {
@@ -99,6 +100,7 @@ svg .soft { fill: var(--soft); }
   header, main, footer { max-width: none; padding: 0; }
   .scroll, .tall { overflow: visible; max-height: none; }
   .tall thead th { position: static; }
+  .picture svg { height: auto; max-width: 100%; }
   table { font-size: 7pt; }
   th, td { padding: 1pt 3pt; white-space: normal; }
   td.text { min-width: 0; }

@@ -52,12 +52,12 @@ def _summary(result: Result) -> Section:
             Alert("warn", "Nodes are pretended, on one machine: only ratios mean something.")
         )
     blocks += [Alert("warn", _sentence(text)) for text in result.topology.get("warnings", [])]
-    best = _best(result)
+    blocks += [Alert("bad", f"Slow: {s.text}.") for s in result.stragglers if s.stands_out]
     rows = [
         ("wrong elements", "not checked" if result.wrong is None else str(result.wrong)),
-        *best,
-        *[("slow" if s.stands_out else "slowest, within the usual", s.text)
-          for s in result.stragglers],
+        *_best(result),
+        *[(f"slowest {s.kind}, within the usual", s.text)
+          for s in result.stragglers if not s.stands_out],
     ]  # fmt: skip
     blocks.append(Table("", ("what", "figure"), tuple(rows), left=2))
     return Section("summary", "Summary", tuple(blocks))
@@ -159,7 +159,7 @@ def _choice(result: Result) -> Section:
                 "median (quartiles); below 1 it was faster",
                 ("case", "size", "auto chose", "best other", "its time / auto's", "best peer",
                  "its time / auto's"),
-                tuple(rows), left=4, heat=tuple(marks),
+                tuple(rows), left=7, heat=tuple(marks),
             )
         )  # fmt: skip
     return Section("choice", "Which algorithm was chosen", tuple(blocks))

@@ -1,7 +1,7 @@
 """A headless Chromium, spoken to over pipes: what a page does, and how it looks.
 
-The DevTools protocol goes through file descriptors 3 and 4 of the browser, messages ending in a zero
-byte, so no port is opened and nothing else is needed.
+The DevTools protocol goes through file descriptors 3 and 4 of the browser, messages ending in a
+zero byte, so no port is opened and nothing else is needed.
 """
 
 from __future__ import annotations
