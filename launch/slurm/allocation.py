@@ -27,6 +27,7 @@ _NUM_NODES = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 _NUM_TASKS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
 _TASKS_PER_NODE = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
 _MAX_NODES = 1 << 17  # in one variable: a damaged range must not fill the memory
+_SHOWN = 200  # characters of a damaged value that an error quotes
 _TOO_MANY = f"more than {_MAX_NODES} nodes"
 
 
@@ -93,6 +94,8 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     names: list[str] = []
     for item in _split(text):
         names += _combine(item)
+        if len(names) > _MAX_NODES:
+            raise ValueError(_TOO_MANY)
     return tuple(names)
 
 
@@ -139,8 +142,8 @@ def _read(
             return _Found(name, text, parse(text))
         except ValueError as error:
             raise ConfigurationError(
-                f"{name}={text!r} is not what SLURM writes ({error}): start the job anew without "
-                "setting it"
+                f"{name}={_brief(repr(text))} is not what SLURM writes ({_brief(str(error))}): "
+                "start the job anew without setting it"
             ) from error
     return None
 
@@ -181,16 +184,35 @@ def _job_against_step(environ: Mapping[str, str], in_step: bool) -> Iterator[str
         yield f"{_show(job)}, but {_show(step)}, which counts inside a step"
 
 
+def _brief(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
 def _show(found: _Found[T]) -> str:
-    return f"{found.name}={found.text}"
+    return f"{found.name}={_brief(found.text)}"
 
 
 def _split(text: str) -> Iterator[str]:
     """Split at the commas outside brackets."""
-    for item in re.split(r",(?![^\[]*\])", text):
+    for item in _items(text):
         if not re.fullmatch(r"(?:[\w.-]|\[[\d,-]+\])+", item.strip(), re.ASCII):
             raise ValueError(f"{item.strip()!r} is no node name")
         yield item.strip()
+
+
+def _items(text: str) -> Iterator[str]:
+    """The same, of any text; in one pass, for a list may have many thousand commas."""
+    parts: list[str] = []
+    is_open = False
+    for part in text.split(","):
+        parts.append(part)
+        if "[" in part or "]" in part:
+            is_open = part.rfind("[") > part.rfind("]")
+        if not is_open:
+            yield ",".join(parts)
+            parts = []
+    if parts:
+        yield ",".join(parts)
 
 
 def _combine(item: str) -> Iterator[str]:
@@ -210,8 +232,14 @@ def _numbers(ranges: list[str]) -> Iterator[str]:
     from ClusterShell.RangeSet import RangeSet, RangeSetException
 
     for one in ranges:
-        match = re.fullmatch(r"(\d+)-(\d+)", one)
-        if match and int(match[2]) - int(match[1]) >= _MAX_NODES:
+        # The library would take more, such as negative numbers, which have no place in a host list.
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", one, re.ASCII)
+        if match is None:
+            raise ValueError(f"{one!r} is no number and no range")
+        if match[2] is None:
+            yield one  # long lists are of these, and the library is slow
+            continue
+        if int(match[2]) - int(match[1]) >= _MAX_NODES:
             raise ValueError(_TOO_MANY)
         try:
             yield from RangeSet(one).striter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hierring.errors import ConfigurationError
@@ -60,16 +62,40 @@ def test_a_host_list_with_spaces_and_repeats() -> None:
     assert names[8:12] == tuple(f"compute-b25-{i}" for i in (1, 4, 8, 2))
 
 
-@pytest.mark.parametrize("text", ["n[1-", "n[3-1]", "n[1-]", "a&b", "@rack", "", "a,,b", "n[1]]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("n[1-", "n[3-1]", "n[1-]", "a&b", "@rack", "", "a,,b", "n[1]]", "n[-5]", "n[1-2-3]"),
+        *("n[-99999999999-1]", "n[1,]", "n[1,2", "n]1["),
+    ],
+)
 def test_what_is_no_host_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         expand_nodes(text)
 
 
-@pytest.mark.parametrize("text", ["n[1-99999999999]", "a[1-9999]b[1-9999]", "9(x99999999)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("n[1-99999999999]", "a[1-9999]b[1-9999]", ",".join(["n[1-99999]"] * 9), "9(x99999999)"),
+    ],
+)
 def test_a_damaged_range_does_not_fill_the_memory(text: str) -> None:
     with pytest.raises(ValueError, match="more than 131072 nodes"):
         (expand_counts if "x" in text else expand_nodes)(text)
+
+
+@pytest.mark.parametrize("text", [",".join(["n1"] * 30_000), f"n[{'1,' * 30_000}1]"])
+def test_a_long_list_is_read_in_one_pass(text: str) -> None:
+    started = time.process_time()
+    assert len(expand_nodes(text)) >= 30_000
+    assert time.process_time() - started < 1  # it was several seconds, each comma looking ahead
+
+
+def test_an_error_quotes_the_beginning_of_a_damaged_value() -> None:
+    with pytest.raises(ConfigurationError, match=r"SLURM_JOB_NODELIST='&&&") as caught:
+        read_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "&" * 100_000})
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
