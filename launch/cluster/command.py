@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hierring.config import parse_size
 from hierring.launch.cluster.placement import PLACEMENTS, parse_ranks
-from hierring.launch.cluster.spec import PRIVATE
+from hierring.launch.cluster.spec import PRIVATE, current_directory
 from hierring.launch.cluster.virtual import VirtualCluster
 from hierring.launch.mpi import VENDORS, Launcher
 
@@ -72,6 +72,14 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    with _signals_raise() as trap:
+        try:
+            return _rehearse(arguments, trap)
+        except _Signalled as early:  # before the job was there
+            return 128 + early.number
+
+
+def _rehearse(arguments: argparse.Namespace, trap: _Trap) -> int:
     counts = parse_ranks(arguments.ranks_per_node, arguments.nodes)
     launcher = Launcher.beside(vendor="" if arguments.mpi == "auto" else arguments.mpi)
     command = _program(arguments.command)
@@ -82,7 +90,8 @@ def _run(arguments: argparse.Namespace) -> int:
         share=[*arguments.share, *_paths_in(command)],
     ) as cluster:
         print(_made(cluster, counts, arguments.rate), file=sys.stderr, flush=True)
-        return _attend(cluster, cluster.mpiexec(launcher, counts, arguments.placement, command))
+        line = cluster.mpiexec(launcher, counts, arguments.placement, command)
+        return _attend(cluster, line, trap)
 
 
 def _program(command: Sequence[str]) -> list[str]:
@@ -93,8 +102,9 @@ def _program(command: Sequence[str]) -> list[str]:
 def _paths_in(command: Sequence[str]) -> list[str]:
     """What the command names of directories that each node has to itself."""
     below = tuple(f"{directory}/" for directory in PRIVATE)
-    found = [os.path.abspath(word) for word in command]
-    return [path for path in found if path.startswith(below) and Path(path).exists()]
+    here = current_directory()
+    found = [os.path.normpath(os.path.join(here, word)) for word in command]
+    return [path for path in found if path.startswith(below) and os.path.exists(path)]
 
 
 def _made(cluster: VirtualCluster, counts: Sequence[int], rate: str | None) -> str:
@@ -110,28 +120,42 @@ def _made(cluster: VirtualCluster, counts: Sequence[int], rate: str | None) -> s
 
 
 class _Signalled(Exception):
-    """A signal has come in while the job was waited for."""
+    """A signal has come in."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-def _raise_signalled(number: int, frame: FrameType | None) -> None:
-    raise _Signalled(number)
+class _Trap:
+    """Raises _Signalled at one signal, then at no other unless it is armed again.
+
+    What follows a signal, or the job's end, is short, and must not be cut off half-way.
+    """
+
+    def __init__(self) -> None:
+        self.armed = True
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.armed:
+            self.armed = False
+            raise _Signalled(number)
 
 
 @contextlib.contextmanager
-def _signals_raise() -> Iterator[None]:
-    before = {number: signal.signal(number, _raise_signalled) for number in _SIGNALS}
+def _signals_raise() -> Iterator[_Trap]:
+    trap = _Trap()
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by nohup
+    heard = [number for number in _SIGNALS if not (ignored and number == signal.SIGHUP)]
+    before = {number: signal.signal(number, trap) for number in heard}
     try:
-        yield
+        yield trap
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _attend(cluster: VirtualCluster, command: Sequence[str]) -> int:
+def _attend(cluster: VirtualCluster, command: Sequence[str], trap: _Trap) -> int:
     """Run the job in the head, hand signals on, and return its exit status.
 
     In a session of its own, because a terminal's Ctrl-C would reach the launcher a second time,
@@ -140,18 +164,18 @@ def _attend(cluster: VirtualCluster, command: Sequence[str]) -> int:
     # A program that asks a terminal would be stopped for it: the job is not in its foreground.
     stdin = subprocess.DEVNULL if os.isatty(0) else None
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    with _signals_raise():
-        process = cluster.popen(
-            command, stdin=stdin, start_new_session=True, env={**os.environ, "PATH": search}
-        )
-        try:
-            code = process.wait()
-        except _Signalled as first:
-            return _stop(cluster, process, first.number)
+    process = cluster.popen(
+        command, stdin=stdin, start_new_session=True, env={**os.environ, "PATH": search}
+    )
+    try:
+        code = process.wait()
+        trap.armed = False
+    except _Signalled as first:
+        return _stop(cluster, process, first.number, trap)
     return code if code >= 0 else 128 - code
 
 
-def _stop(cluster: VirtualCluster, process: subprocess.Popen[Any], number: int) -> int:
+def _stop(cluster: VirtualCluster, process: subprocess.Popen[Any], number: int, trap: _Trap) -> int:
     """Hand a signal on and wait; a job that takes too long goes with the cluster.
 
     A job that saves its work and ends well has succeeded; what launchers make of other ends
@@ -159,8 +183,11 @@ def _stop(cluster: VirtualCluster, process: subprocess.Popen[Any], number: int) 
     """
     cluster.send_signal(process, number)
     try:
+        trap.armed = True
         code = process.wait(timeout=_GRACE_S)
+        trap.armed = False
     except (_Signalled, subprocess.TimeoutExpired):
+        trap.armed = False
         cluster.send_signal(process, signal.SIGKILL)
         code = process.wait()
     return 0 if code == 0 else 128 + number

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hierring.errors import ConfigurationError
+from hierring.launch.cluster.spec import current_directory
 from hierring.launch.cluster.tools import NAMESPACES
 
 __all__ = ["Entrance", "Node"]
@@ -61,7 +62,7 @@ class Entrance:
         """
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
         pid = self.pid if node is None else self.node(node).pid
-        directory = str(Path.cwd() if cwd is None else cwd)
+        directory = str(current_directory() if cwd is None else cwd)
         return [
             *("nsenter", "--target", str(pid), *user, *NAMESPACES, "--"),
             *("setpriv", "--pdeathsig", "KILL", "--"),

@@ -7,17 +7,19 @@ environment, so all variables of the caller reach the ranks.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 from hierring.errors import ConfigurationError
-from hierring.launch.cluster.spec import NETWORK
+from hierring.launch.cluster.spec import MAX_NODES, NETWORK
 from hierring.launch.mpi import Launcher
 
 __all__ = ["PLACEMENTS", "mpiexec_command", "parse_ranks", "place"]
 
 PLACEMENTS = ("block", "cyclic")
+_MAX_RANKS = 4096  # in all: they run on this machine
 
 
 def parse_ranks(text: str, nodes: int | None = None) -> list[int]:
@@ -30,14 +32,20 @@ def parse_ranks(text: str, nodes: int | None = None) -> list[int]:
     Raises:
         ConfigurationError: no such list, or one of another length.
     """
+    if nodes is not None and not 1 <= nodes <= MAX_NODES:
+        raise ConfigurationError(f"a virtual cluster has 1 to {MAX_NODES} nodes, not {nodes}")
     items = [item.strip() for item in text.split(",")]
-    if not all(item.isascii() and item.isdigit() and int(item) > 0 for item in items):
+    if not all(re.fullmatch("0*[1-9][0-9]{0,9}", item) for item in items):
         raise ConfigurationError(
             f"{text!r} is no number of ranks per node: write 4, or 3,1 for one number a node"
         )
     counts = [int(item) for item in items]
     if len(counts) == 1:
-        return counts * (2 if nodes is None else nodes)
+        counts *= 2 if nodes is None else nodes
+    if sum(counts) > _MAX_RANKS:
+        raise ConfigurationError(
+            f"{sum(counts)} ranks are too many for this machine: at most {_MAX_RANKS} are started"
+        )
     if nodes not in (None, len(counts)):
         raise ConfigurationError(f"{text!r} is for {len(counts)} nodes, but there are {nodes}")
     return counts

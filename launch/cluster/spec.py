@@ -6,6 +6,7 @@ meet.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from hierring.errors import ConfigurationError
 __all__ = [
     "HEAD",
     "HEAD_ADDRESS",
+    "MAX_NODES",
     "NETWORK",
     "PRIVATE",
     "NodeSpec",
+    "current_directory",
     "hosts_text",
     "node_specs",
     "rate_bits",
@@ -30,6 +33,7 @@ HEAD = "head"
 HEAD_ADDRESS = "10.77.0.254"
 _FIRST = 10  # 10.77.0.10 is the first node's
 MAX_NODES = 200
+_MAX_BITS = 10**13  # per second; tc counts a thousandth of it, in bytes, in 32 bits
 # Each node has these to itself, so what all nodes shall see there is bound back in.
 PRIVATE = ("/tmp", "/dev/shm")
 
@@ -68,6 +72,9 @@ def node_specs(
     Raises:
         ConfigurationError: no nodes, too many, names that clash, or a rate that is none.
     """
+    number = nodes if isinstance(nodes, int) else len(nodes)
+    if not 1 <= number <= MAX_NODES:
+        raise ConfigurationError(f"a virtual cluster has 1 to {MAX_NODES} nodes, not {number}")
     given = [NodeSpec(f"node{i}") for i in range(nodes)] if isinstance(nodes, int) else nodes
     specs = tuple(
         NodeSpec(
@@ -78,8 +85,6 @@ def node_specs(
         )
         for spec in given
     )
-    if not 1 <= len(specs) <= MAX_NODES:
-        raise ConfigurationError(f"a virtual cluster has 1 to {MAX_NODES} nodes, not {len(specs)}")
     names = [spec.name for spec in specs]
     for name in [*names, *(spec.own_name for spec in specs)]:
         if not _NAME.fullmatch(name):
@@ -138,8 +143,27 @@ def rate_bits(text: str) -> int:
     number, prefix, binary, unit = match.groups()
     power = " kmgt".index((prefix or " ").lower())
     bits = float(number) * (1024 if binary else 1000) ** power
-    # tc counts bytes where it writes bps.
-    return max(8, int(bits) * (8 if unit.lower() == "bps" else 1))
+    bits *= 8 if unit.lower() == "bps" else 1  # tc counts bytes where it writes bps
+    if bits > _MAX_BITS:
+        raise ConfigurationError(
+            f"{text!r} is more than a virtual link can be limited to: give at most 10tbit, or no "
+            "rate for no limit"
+        )
+    return max(8, int(bits))
+
+
+def current_directory() -> str:
+    """The directory that programs inside shall run in.
+
+    Raises:
+        ConfigurationError: somebody has removed it.
+    """
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            "the current directory has been removed: change to one that exists"
+        ) from error
 
 
 def shared_paths(paths: Iterable[str | Path]) -> tuple[str, ...]:

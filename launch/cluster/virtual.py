@@ -25,6 +25,7 @@ from hierring.launch.cluster.spec import (
     HEAD_ADDRESS,
     NodeSpec,
     address,
+    current_directory,
     hosts_text,
     node_specs,
     rate_bits,
@@ -252,5 +253,11 @@ class VirtualCluster(Entrance):
 def _needed_paths() -> list[str]:
     """What a Python program needs to run like here: its directory, interpreter and packages."""
     package = Path(hierring.__file__).resolve().parent
-    found = [os.getcwd(), sys.prefix, sys.base_prefix, str(package), *filter(None, sys.path)]
+    found = [
+        current_directory(),
+        sys.prefix,
+        sys.base_prefix,
+        str(package),
+        *filter(None, sys.path),
+    ]
     return [path for path in found if Path(path).exists()]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,22 @@ def test_wrong_usage_is_one_line_and_status_2() -> None:
         assert done.stderr.count("\n") == 1
 
 
+def test_a_directory_that_was_removed_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    script = 'cd "$0" && rmdir "$0" && exec "$@"'
+    done = run("--", "true", around=("sh", "-c", script, str(tmp_path / "gone")))
+    assert done.returncode == 2
+    assert "the current directory has been removed" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_word_may_be_longer_than_any_path(tmp_path: Path) -> None:
+    script = 'cd "$0" && exec "$@"'  # to where every word might name a file that nodes shall share
+    around = ("sh", "-c", script, str(tmp_path))
+    done = run("--", "sh", "-c", "test ${#0} = 50000", "x" * 50_000, around=around)
+    assert done.returncode == 0, done.stderr
+
+
 @contextlib.contextmanager
 def looping() -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     """A job of four ranks in the midst of its work, and all processes of it."""
@@ -108,6 +125,52 @@ def test_ctrl_c_ends_the_job_and_the_cluster() -> None:
         output, _ = process.communicate(timeout=30)
         assert process.returncode == 128 + signal.SIGINT, output
         assert gone(family)
+
+
+def test_signals_before_the_job_and_after_its_end_end_in_silence() -> None:
+    """One while nodes are made; and one upon another, until the cluster has gone."""
+    with subprocess.Popen([*RUN, "--nodes", "8", "--", "sleep", "9"], stderr=-1) as early:
+        deadline = time.monotonic() + 20
+        while not any("unshare" in child.name() for child in children(early)):
+            assert time.monotonic() < deadline
+        early.send_signal(signal.SIGINT)
+        _, said = early.communicate(timeout=30)
+    assert (early.returncode, said) == (128 + signal.SIGINT, b"")
+    with looping() as (process, family):
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.01)
+        assert process.stdout is not None
+        assert "Traceback" not in process.stdout.read()
+        assert gone(family)
+
+
+def children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """What it has started, as far as it has not ended meanwhile."""
+    with contextlib.suppress(psutil.Error):
+        return [c for c in psutil.Process(process.pid).children() if c.is_running()]
+    return []
+
+
+def test_nohup_is_heeded() -> None:
+    around = ("nohup",)
+    command = [*around, *RUN, "--", JOB, "loop"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        while "LOOPING" not in (line := process.stdout.readline()):
+            assert line, "the job has ended early"
+        process.send_signal(signal.SIGHUP)
+        for _ in range(4):  # it goes on
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 128 + signal.SIGINT
 
 
 def test_sigterm_reaches_the_job_which_may_end_well() -> None:

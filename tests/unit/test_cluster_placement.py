@@ -33,6 +33,24 @@ def test_other_ranks_per_node_are_refused(text: str) -> None:
         parse_ranks(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "nodes", "word"),
+    [
+        ("99999999999", 2, "write 4"),
+        ("9999999999", 2, "too many"),
+        ("4096,1", None, "too many"),
+        ("9" * 5000, 2, "write 4"),
+        ("1", 10**12, "1 to 200 nodes"),
+        ("1", -1, "not -1"),
+    ],
+)
+def test_more_than_a_machine_can_hold_is_refused_before_it_is_made(
+    text: str, nodes: int | None, word: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        parse_ranks(text, nodes)
+
+
 def test_a_list_for_another_number_of_nodes_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="for 2 nodes, but there are 3"):
         parse_ranks("3,1", 3)

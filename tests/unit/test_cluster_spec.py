@@ -36,6 +36,7 @@ def test_a_node_of_its_own_kind_keeps_what_it_says() -> None:
     [
         (0, "1 to"),
         (MAX_NODES + 1, "1 to"),
+        (10**12, "1 to"),
         ([NodeSpec("a"), NodeSpec("a")], "a name of its own"),
         ([NodeSpec("head")], "'head' is taken"),
         ([NodeSpec("a b")], "no host name"),
@@ -94,6 +95,12 @@ def test_rates_are_those_of_tc(text: str, bits: int) -> None:
 @pytest.mark.parametrize("text", ["", "1", "gbit", "0mbit", "-1mbit", "1 gbit", "1gb"])
 def test_other_rates_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="as tc does"):
+        rate_bits(text)
+
+
+@pytest.mark.parametrize("text", ["11tbit", "999999999tbps", "9" * 400 + "bit"])
+def test_a_rate_beyond_what_tc_counts_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="at most 10tbit"):
         rate_bits(text)
 
 
