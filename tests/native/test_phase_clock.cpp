@@ -94,7 +94,7 @@ void test_a_channel_books_its_waits() {
     clock.start();
     early.arrive(1, 7, {}, 1.0, nullptr);
     std::thread peer([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
         late.arrive(1, 7, {}, 1.0, nullptr);
     });
     CHECK(early.arrivals(kForEver) == Status::done);
@@ -151,11 +151,13 @@ void test_a_polling_runner_books_its_waits() {
     }
     clock.turn(Spent::wait_peer);
     const std::int64_t begin = now_ns();
-    while (now_ns() - begin < 20 * kMillisecond) {
+    // By the clock of its own: the machine may take the processor away between two readings.
+    while (clock.read().waited[1] < 20 * kMillisecond) {
         CHECK(here.advance() == 0); // the peer has staged nothing
+        CHECK(now_ns() - begin < 60'000 * kMillisecond);
     }
     const auto waiting = clock.read();
-    CHECK(waiting.waited[1] >= 19 * kMillisecond && waiting.waited[0] == 0);
+    CHECK(waiting.waited[1] <= now_ns() - begin && waiting.waited[0] == 0);
     CHECK(waiting.waited[1] <= booked(clock, Spent::wait_peer));
     while (there.advance() != 0) { // stages; its reduction is done, too
     }
