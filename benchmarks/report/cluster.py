@@ -7,6 +7,7 @@ from hierring.benchmarks.report.document import (
     Paragraph,
     Section,
     Table,
+    counted,
     duration,
     nbytes_text,
     rate,
@@ -25,8 +26,8 @@ def cluster_section(result: Result) -> Section:
     """Nodes, ranks, ring order, and what the probe measured."""
     topology = result.topology
     text = (
-        f"{topology['size']} ranks on {topology['num_nodes']} nodes, placement "
-        f"{topology.get('placement', '?')}, "
+        f"{counted(topology['size'], 'rank')} on {counted(topology['num_nodes'], 'node')}, "
+        f"placement {topology.get('placement', '?')}, "
         f"{'shared memory' if topology.get('shared_memory') else 'no shared memory'} inside nodes. "
         f"Ring of nodes: {_ring_text(ring_order(result))}."
     )

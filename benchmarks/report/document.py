@@ -12,8 +12,8 @@ from hierring.benchmarks.metrics import busbw_factor
 from hierring.benchmarks.result import Result
 
 __all__ = [
-    "Alert", "Paragraph", "Section", "Table", "case_label", "duration", "nbytes_text", "rate",
-    "ratio_text", "title",
+    "Alert", "Paragraph", "Section", "Table", "case_label", "counted", "duration", "nbytes_text",
+    "rate", "ratio_text", "title",
 ]  # fmt: skip
 
 
@@ -65,12 +65,13 @@ def title(result: Result) -> str:
     """Which run this is, in a line."""
     ranks, nodes = result.topology["size"], result.topology["num_nodes"]
     return (
-        f"{_count(ranks, 'rank')} on {_count(nodes, 'node')}, {result.environment.hostname}, "
+        f"{counted(ranks, 'rank')} on {counted(nodes, 'node')}, {result.environment.hostname}, "
         f"{result.environment.date[:16].replace('T', ' ')} UTC"
     )
 
 
-def _count(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
+    """Say "1 rank" or "4 ranks"."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 

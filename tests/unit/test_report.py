@@ -151,7 +151,10 @@ def test_doubts_are_not_kept_silent(change, words):
 
 def test_one_rank_alone():
     text = text_of(alone())
+    assert "1 rank on 1 node, " in text
     assert "one node, no ring" in text
+    assert "highest algbw" in text
+    assert "highest busbw" in text_of(SAMPLE)
     assert "Nobody kept others waiting" in text
 
 
