@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 DEFAULT_SECONDS = 30.0
+MOST_SECONDS = 86400
 HOLD_S = 3.0
 _LOST_REMEDY = (
     "Look at what else MPI and the other ranks have printed, at firewalls between the nodes, and "
@@ -29,11 +30,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=_seconds,
         default=DEFAULT_SECONDS,
         metavar="SECONDS",
         help="how long to wait for MPI and for other ranks, in each step (default %(default)g)",
     )
+
+
+def _seconds(text: str) -> float:
+    """A time that can be waited for."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"give seconds, above 0 and at most {MOST_SECONDS}, not {text}"
+        )
+    return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:

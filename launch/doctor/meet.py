@@ -22,13 +22,13 @@ from hierring.communicator import Communicator
 from hierring.communicator.connect import discover, first_contact
 from hierring.communicator.contact import Contact
 from hierring.config import Config
-from hierring.errors import HierringError
+from hierring.errors import ConfigurationError, HierringError
 from hierring.intranode import NodeMemory, plan_layout
 from hierring.launch.doctor.examine import report
 from hierring.launch.doctor.findings import Finding
 from hierring.launch.doctor.look import look, running_mpi, within
 from hierring.launch.doctor.processes import can_read_memory
-from hierring.launch.doctor.view import Job, Mpi, View
+from hierring.launch.doctor.view import Job, Mpi
 from hierring.topology import Topology
 
 __all__ = ["main"]
@@ -221,7 +221,8 @@ def _examine(mpi: Mpi, options: argparse.Namespace, tell: Callable[..., None]) -
     except (HierringError, MPI.Exception) as error:
         lost = str(error).replace("hierring.init", WHAT)
         lost = lost.replace("HIERRING_INIT_TIMEOUT_S sets", "--timeout sets")
-        meeting.troubles.append(_unreachable(meeting.job, lost))
+        refused = isinstance(error, ConfigurationError)
+        meeting.troubles.append(_unreachable(meeting.job, lost, refused))
     found = report(meeting.job, meeting.troubles)
     text = json.dumps(found.to_dict(), indent=2) if options.json else found.describe()
     tell(
@@ -239,18 +240,18 @@ def _examine(mpi: Mpi, options: argparse.Namespace, tell: Callable[..., None]) -
     return found.exit_code
 
 
-def _unreachable(job: Job, lost: str) -> Finding:
+def _unreachable(job: Job, lost: str, refused: bool) -> Finding:
     """The finding that explains why there are no further ones."""
-    view: View = job.views[0]
-    return Finding(
-        "error",
-        "ranks",
-        f"the ranks could not work together: {lost}",
-        f"What follows is what {f'rank {view.facts.rank}' if len(job.views) == 1 else 'they'} saw.",
-        "Look at the output of the ranks that are missing; at the network between the nodes, its "
-        "firewalls, and interfaces that MPI can't use; and at hostnames that are equal up to the "
-        "first dot, since some MPI libraries take such nodes for one.",
+    who = f"rank {job.views[0].facts.rank}" if len(job.views) == 1 else "they"
+    remedy = (
+        "Correct that on all ranks; docs/settings.md lists the settings."
+        if refused
+        else "Look at the output of the ranks that are missing; at the network between the nodes, "
+        "its firewalls, and interfaces that MPI can't use; and at hostnames that are equal up to "
+        "the first dot, since some MPI libraries take such nodes for one."
     )
+    what = f"the ranks could not work together: {lost}"
+    return Finding("error", "ranks", what, f"What follows is what {who} saw.", remedy)
 
 
 def _die_with(parent: int) -> None:
