@@ -154,8 +154,8 @@ def _program(arguments: argparse.Namespace) -> tuple[str, list[str]]:
             "say what to run: a Python script, -m MODULE or a program, after all options"
         )
     if program[0].endswith(".py"):
-        if not Path(program[0]).is_file():
-            raise ConfigurationError(f"{program[0]}: there is no such script in {Path.cwd()}")
+        if not os.path.isfile(program[0]):  # pathlib would raise at a name that is too long
+            raise ConfigurationError(f"{program[0][:200]}: there is no such script in here")
         return Path(program[0]).stem, [sys.executable, *program]
     if shutil.which(program[0]) is None:
         raise ConfigurationError(

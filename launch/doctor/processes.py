@@ -29,7 +29,8 @@ def ancestors() -> list[tuple[int, str]]:
     import psutil
 
     found: list[tuple[int, str]] = []
-    with contextlib.suppress(psutil.Error):  # one of them ended, or is hidden
+    # One of them ended, or is hidden; where all of /proc is, psutil knows no error of its own.
+    with contextlib.suppress(psutil.Error, OSError, LookupError):
         process: Any = psutil.Process()
         while process is not None and process.pid > 1:
             found.append((process.pid, process.name()))
@@ -60,7 +61,7 @@ def strangers(
     wanted, everywhere = set(mine), set(online)
     family = _family(line, everywhere)
     found = []
-    for process in psutil.process_iter(["pid", "ppid", "name"]):
+    for process in _visible():
         if process.pid in family or _KTHREADD in (process.pid, process.info["ppid"]):
             continue
         with contextlib.suppress(psutil.Error, OSError):
@@ -70,13 +71,22 @@ def strangers(
     return tuple(found)
 
 
+def _visible() -> list[Any]:
+    """All processes; none where /proc is hidden, of which psutil makes an IndexError."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError, LookupError):
+        return list(psutil.process_iter(["pid", "ppid", "name"]))
+    return []
+
+
 def _family(line: Sequence[int], everywhere: set[int]) -> set[int]:
     """This process, its ancestors, and all below the highest one that is bound as narrowly."""
     import psutil
 
     family = set(line)
     top = line[0]
-    with contextlib.suppress(psutil.Error, OSError):
+    with contextlib.suppress(psutil.Error, OSError, LookupError):
         own = psutil.Process(line[0]).cpu_affinity()
         if set(own) < everywhere:
             for pid in line[1:]:
@@ -110,7 +120,7 @@ def lower_sibling(variable: str, rank: int) -> Any:
     import psutil
 
     lowest, found = rank, None
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(psutil.Error, OSError, LookupError):
         for sibling in _siblings(psutil.Process()):
             with contextlib.suppress(psutil.Error, ValueError, KeyError):
                 number = int(sibling.environ()[variable])

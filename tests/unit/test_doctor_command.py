@@ -161,3 +161,11 @@ def test_mpi_that_does_not_start(doctor, capsys, monkeypatch, first, rest, what,
     assert what in error["what"]
     assert remedy in error["remedy"]
     assert "kernels" in {found["topic"] for found in values["findings"]}
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300", "soon"])
+def test_a_time_that_cannot_be_waited_for_is_refused(seconds, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["doctor", f"--timeout={seconds}"])
+    assert caught.value.code == 2
+    assert "--timeout" in capsys.readouterr().err

@@ -153,3 +153,11 @@ def test_memory_that_may_not_be_read():
         check=False,
     )
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_a_hidden_proc_shows_nobody(monkeypatch):
+    def pids():
+        return [][0]  # as psutil does where /proc is empty
+
+    monkeypatch.setattr(psutil, "pids", pids)
+    assert processes.strangers([0], [0, 1], [os.getpid()]) == ()

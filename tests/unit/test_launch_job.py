@@ -161,6 +161,7 @@ def test_several_nodes_without_slurm_are_refused_with_the_ways_out(launch: Launc
         (("-N", "2"), "say what to run"),
         (("-n", "2", "-m"), "-m needs the name of a module"),
         (("-n", "2", "absent.py"), "absent.py: there is no such script in"),
+        (("-n", "2", "x" * 5000 + ".py"), "xxx: there is no such script in"),
         (("-n", "2", "no-such-program"), "no-such-program: no such program on PATH"),
         (("train.py",), "say how many ranks"),
         (("-N", "3", "-n", "2", "train.py"), "2 ranks cannot be on 3 nodes"),
