@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 _default: Communicator | None = None
+_launcher_checked = False
 
 
 def init(comm: Any = None, *, config: Config | None = None) -> Communicator:
@@ -64,12 +65,20 @@ def finalize() -> None:
 
 
 def rank() -> int:
-    """This process's rank; never communicates (but starts MPI)."""
+    """This process's rank; never communicates (but starts MPI).
+
+    Raises:
+        ConfigurationError: the launcher's variables contradict MPI.
+    """
     return _world_number("rank", "Get_rank")
 
 
 def size() -> int:
-    """Number of ranks; never communicates (but starts MPI)."""
+    """Number of ranks; never communicates (but starts MPI).
+
+    Raises:
+        ConfigurationError: the launcher's variables contradict MPI.
+    """
     return _world_number("size", "Get_size")
 
 
@@ -79,10 +88,16 @@ def _world_number(name: str, query: str) -> int:
     from mpi4py import MPI
 
     from hierring.communicator import exit_hook
-    from hierring.environment import check_running
+    from hierring.config import Config
+    from hierring.environment import check_launcher, check_running
 
+    global _launcher_checked
     check_running()
     exit_hook.install()
+    if not _launcher_checked and Config.from_env().check_launcher:
+        # Else N worlds of one would all act as rank 0 until the first collective refuses them.
+        check_launcher(MPI.COMM_WORLD.Get_size())
+    _launcher_checked = True
     return int(getattr(MPI.COMM_WORLD, query)())
 
 

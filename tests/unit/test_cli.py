@@ -179,3 +179,15 @@ def test_silent_worlds_of_one_are_refused(environ):
     assert done.returncode == 2
     assert done.stdout == ""
     assert "=4, but MPI's COMM_WORLD has 1 process." in done.stderr
+
+
+def test_a_silent_world_of_one_is_refused_its_rank():
+    """Before any collective: else each process would write what rank 0 writes."""
+    done = run(
+        "-c", "import hierring as hr; hr.rank()", SLURM_STEP_NUM_TASKS="4", SLURM_STEP_ID="0"
+    )
+    assert done.returncode == 1
+    assert "but MPI's COMM_WORLD has 1 process." in done.stderr
+    code = "import hierring as hr; print(hr.rank(), hr.size())"
+    alone = run("-c", code, SLURM_STEP_NUM_TASKS="4", HIERRING_CHECK_LAUNCHER="0")
+    assert (alone.returncode, alone.stdout) == (0, "0 1\n")
