@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from hierring.errors import ConfigurationError, HierringError
 
-__all__ = ["check_launcher", "check_running", "usable_cpus"]
+__all__ = ["INTERFACE_SETTINGS", "check_launcher", "check_running", "usable_cpus"]
+
+#: How each MPI is told which network interface to use: it goes into errors and findings.
+INTERFACE_SETTINGS = (
+    "OMPI_MCA_btl_tcp_if_include=eth0 (Open MPI), FI_TCP_IFACE=eth0 and mpiexec -iface eth0 "
+    "(MPICH, Intel MPI), UCX_NET_DEVICES=eth0 (UCX)"
+)
 
 # Set by those who start MPI ranks themselves, so as close to the truth as variables get.
 _MPI_LAUNCHERS = {

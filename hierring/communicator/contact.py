@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from hierring.environment import INTERFACE_SETTINGS
 from hierring.errors import CollectiveTimeoutError, HierringError
 from hierring.internode import bootstrap
 from hierring.internode.link import Counters
@@ -84,7 +85,8 @@ class Deadline(Ticker):
         raise CollectiveTimeoutError(
             f"{self._what} waited {self._seconds:g} s for {whom}: every rank must call it. If all "
             "did, look for a rank that has ended, or a network interface that MPI can't use "
-            "between these hosts; HIERRING_INIT_TIMEOUT_S sets the wait",
+            f"between these hosts: name the right one by {INTERFACE_SETTINGS}. "
+            "HIERRING_INIT_TIMEOUT_S sets the wait",
             missing_ranks=ranks,
         )
 

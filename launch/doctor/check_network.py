@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Sequence
 
+from hierring.environment import INTERFACE_SETTINGS
 from hierring.launch.doctor.findings import Finding
 from hierring.launch.doctor.view import Job, View
 from hierring.topology import Nic
@@ -14,10 +15,7 @@ __all__ = ["CHECKS"]
 #: Variables in which a user names the interfaces to use.
 CHOICES = ("OMPI_MCA_btl_tcp_if_include", "FI_TCP_IFACE", "FI_SOCKETS_IFACE", "UCX_NET_DEVICES")
 _ANY = frozenset({"", "all", "any"})
-HOW = (
-    "Name the right one: export OMPI_MCA_btl_tcp_if_include=eth0 (Open MPI), FI_TCP_IFACE=eth0 and "
-    "mpiexec -iface eth0 (MPICH, Intel MPI), UCX_NET_DEVICES=eth0 (UCX)."
-)
+HOW = f"Name the right one: export {INTERFACE_SETTINGS}."
 #: InfiniBand pins what it sends; a distribution's default limit is far below any tensor.
 ENOUGH_LOCKED = 1 << 30
 
