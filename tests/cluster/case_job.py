@@ -56,6 +56,17 @@ def right(comm: Any = hr, counts: tuple[int, ...] = (1, 5, 1003, 300_001)) -> bo
     return good
 
 
+def clean() -> bool:
+    """Whether what an earlier call has left in cells, window and scratch stays out of results."""
+    hr.allreduce(np.full(300_001, np.nan))
+    good = True
+    for count in (*range(1, 34), 5000):
+        x = np.full(count, hr.rank() + 1.0)
+        hr.allreduce(x, algorithm="hierarchical")
+        good = good and bool((x == WORLD.size * (WORLD.size + 1) / 2).all())
+    return good
+
+
 def nodes(comm: Any = hr) -> list[list[int]]:
     return [list(node.ranks) for node in comm.get_topology().nodes]
 
@@ -155,6 +166,7 @@ def variants() -> None:
         alone_modes=alone_modes,
         no=refused,
         still_right=right(),
+        clean=clean(),
         sum_of_leaders=sum_of_leaders,
         nodes_of_leaders=nodes_of_leaders,
     )

@@ -131,19 +131,20 @@ def test_ranks_in_user_namespaces_share_memory(cluster: VirtualCluster) -> None:
     assert names(cluster) == before
 
 
-def test_nodes_by_decree(cluster: VirtualCluster) -> None:
-    """Shared memory switched off, a node that cannot be, and one rank of each node."""
-    with ClusterJob(cluster, on(cluster, [2, 2], "variants")) as job:
+def test_communicators_of_other_settings_and_ranks(cluster: VirtualCluster) -> None:
+    """Shared memory switched off, a node that cannot be, one rank of each node, and NaNs before."""
+    with ClusterJob(cluster, on(cluster, [3, 2], "variants")) as job:
         rows = job.results()
     for row in rows:
-        assert row["nodes"] == [[0, 1], [2, 3]]
-        assert row["alone"] == [[0], [1], [2], [3]]
+        assert row["nodes"] == [[0, 1, 2], [3, 4]]
+        assert row["alone"] == [[0], [1], [2], [3], [4]]
         assert row["alone_right"]
         assert row["alone_modes"] == row["modes"] == ["0o600"]  # no second segment
-        assert "ranks 0 and 2 are put on one simulated node but cannot share memory" in row["no"]
+        assert "ranks 0 and 3 are put on one simulated node but cannot share memory" in row["no"]
         assert row["still_right"]
-        assert row["nodes_of_leaders"] == [[0], [1]]
-    assert [row["sum_of_leaders"] for row in rows] == [1 + 3, 2 + 4, 1 + 3, 2 + 4]
+        assert row["clean"]
+    assert [row["sum_of_leaders"] for row in rows] == [1 + 4, 2 + 5, 3, 1 + 4, 2 + 5]
+    assert [len(row["nodes_of_leaders"]) for row in rows] == [2, 2, 1, 2, 2]
 
 
 def test_one_node_with_little_room_makes_all_cells_smaller(cluster: VirtualCluster) -> None:
