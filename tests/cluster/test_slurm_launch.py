@@ -46,7 +46,7 @@ def test_the_demo_trains_on_four_nodes(
     assert (state["JobState"], state["ExitCode"]) == ("COMPLETED", "0:0"), log
     assert "hierring: 4 ranks on 4 nodes [1, 1, 1, 1]" in log
     assert re.findall(r"^(ok|FAILED) ", log, re.MULTILINE) == ["ok"] * 4
-    assert slurm.files_of_nodes() == before
+    assert slurm.files_of_nodes() <= before
 
 
 def test_the_demo_leaves_when_it_is_cancelled(slurm: SlurmCluster, slurm_folder: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_demo_leaves_when_it_is_cancelled(slurm: SlurmCluster, slurm_folder:
     slurm.run(["scancel", job])
     assert slurm.wait(job, 30)["JobState"] == "CANCELLED"
     assert re.findall(r"^stopped by SIGTERM in epoch \d+$", slurm.output(job), re.MULTILINE)
-    assert slurm.files_of_nodes() == before
+    assert slurm.files_of_nodes() <= before
 
 
 def test_waiting_passes_the_jobs_exit_code(slurm: SlurmCluster, slurm_folder: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_cancelled_job_saves_and_leaves_nothing(slurm: SlurmCluster, slurm_fol
     (last,) = re.findall(r"saved after step (\d+)", slurm.output(job))
     assert (slurm_folder / "checkpoint.npz").exists()
     assert not (slurm_folder / "new.npz").exists()
-    assert slurm.files_of_nodes() == before
+    assert slurm.files_of_nodes() <= before
 
     # The next job goes on from there, and so does a job that SLURM starts again.
     job = slurm.launch("-N", "2", "-n", "3", "--requeue", train, cwd=slurm_folder)
@@ -149,14 +149,15 @@ def test_a_cancelled_job_saves_and_leaves_nothing(slurm: SlurmCluster, slurm_fol
     slurm.run(["scontrol", "requeue", job])
     slurm.wait_for_output(job, "saved after step")
     slurm.until(lambda: slurm.job(job)["JobState"] == "PENDING", "the job to be queued again")
-    slurm.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])  # else in two minutes
+    # Else in two minutes; not at once, for a node refuses what is not a second younger than the end.
+    slurm.run(["scontrol", "update", f"JobId={job}", "StartTime=now+2"])
     slurm.wait_for_output(job, "training from step", 2)
     steps = [int(step) for step in re.findall(r"step (\d+)", slurm.output(job))]
     assert slurm.job(job)["Restarts"] == "1"
     assert steps == [int(last) + 1, steps[1], steps[1] + 1]  # from, saved after, from
     slurm.run(["scancel", job])
     slurm.wait(job, 30)
-    assert slurm.files_of_nodes() == before
+    assert slurm.files_of_nodes() <= before
 
 
 def test_a_job_without_a_handler_leaves_no_memory_of_ours(

@@ -65,7 +65,7 @@ def test_cpu_trains_the_demo_on_four_nodes(
     assert re.findall(r"^(ok|FAILED) ", log, re.MULTILINE) == ["ok"] * 4
     assert state["StdOut"].endswith(f"train-{state['JobId']}.out")
     assert (state["TimeLimit"], state["Requeue"], state["CPUs/Task"]) == ("01:00:00", "1", "2")
-    assert slurm.files_of_nodes() == before
+    assert slurm.files_of_nodes() <= before
 
 
 def test_gpu_gives_each_rank_the_gpus_of_its_node(
