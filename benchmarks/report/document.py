@@ -12,8 +12,8 @@ from hierring.benchmarks.metrics import busbw_factor
 from hierring.benchmarks.result import Result
 
 __all__ = [
-    "Alert", "Paragraph", "Section", "Table", "case_label", "counted", "duration", "nbytes_text",
-    "rate", "ratio_text", "title",
+    "Alert", "Block", "Paragraph", "Picture", "Section", "Table", "case_label", "counted",
+    "duration", "nbytes_text", "rate", "ratio_text", "title",
 ]  # fmt: skip
 
 
@@ -49,7 +49,15 @@ class Table:
     heat: tuple[tuple[float | None, ...], ...] | None = None
 
 
-Block = Paragraph | Alert | Table
+@dataclass(frozen=True)
+class Picture:
+    """An SVG element that was drawn here; Markdown goes without it."""
+
+    caption: str
+    svg: str
+
+
+Block = Paragraph | Alert | Table | Picture
 
 
 @dataclass(frozen=True)

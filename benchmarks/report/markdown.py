@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from hierring.benchmarks.report.document import Alert, Block, Paragraph, Section, Table
+from hierring.benchmarks.report.document import (
+    Alert,
+    Block,
+    Paragraph,
+    Section,
+    Table,
+)
 
 __all__ = ["escape", "markdown"]
 
@@ -32,7 +38,7 @@ def _lines(block: Block) -> Iterator[str]:
         yield escape(block.text)
     elif isinstance(block, Alert):
         yield f"> **{ {'bad': 'Error', 'warn': 'Note'}[block.level] }:** {escape(block.text)}"
-    else:
+    elif isinstance(block, Table):
         yield from _table(block)
 
 

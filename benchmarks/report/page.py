@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from hierring.benchmarks.report.document import Alert, Block, Paragraph, Section, Table, title
+from hierring.benchmarks.report.document import (
+    Alert,
+    Block,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+    title,
+)
 from hierring.benchmarks.report.picture import CLASSES, MOST_NODES, cluster_picture
 from hierring.benchmarks.report.places import ring_rates
 from hierring.benchmarks.report.plots import curves, phase_bars
@@ -22,12 +30,17 @@ _LONG = 36
 Part = tuple[str, Result | None, Sequence[Section]]
 
 
-def page(heading: str, parts: Sequence[Part]) -> str:
+_MADE_BY = "Made by hierring report from what hierring bench measured."
+
+
+def page(heading: str, parts: Sequence[Part], made_by: str = _MADE_BY) -> str:
     """The whole page.
 
     Args:
         heading: of the page.
-        parts: (name, run, sections); a part without a run has no pictures.
+        parts: (name, run, sections); of a part without a run, the pictures are those in its
+            sections.
+        made_by: a sentence for its foot.
     """
     body = "".join(_part(index, part, len(parts) > 1) for index, part in enumerate(parts))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -40,8 +53,7 @@ def page(heading: str, parts: Sequence[Part]) -> str:
         f"<body><header><h1>{escape(heading)}</h1></header>\n"
         f"<nav aria-label=Sections><ul>{''.join(_links(parts))}</ul></nav>\n"
         f"<main>{body}</main>\n"
-        "<footer><p>Made by hierring report from what hierring bench measured. Rates are GB/s = "
-        "1e9 bytes/s.</p></footer></body></html>\n"
+        f"<footer><p>{escape(made_by)} Rates are GB/s = 1e9 bytes/s.</p></footer></body></html>\n"
     )
 
 
@@ -115,6 +127,8 @@ def _block(block: Block) -> str:
         return f"<p>{escape(block.text)}</p>"
     if isinstance(block, Alert):
         return f'<p class="alert {block.level}">{escape(block.text)}</p>'
+    if isinstance(block, Picture):
+        return f"<figure><figcaption>{escape(block.caption)}</figcaption>{block.svg}</figure>"
     return _table(block)
 
 

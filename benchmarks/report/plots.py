@@ -1,18 +1,13 @@
-"""Curves and bars, drawn by matplotlib as SVG that goes into the page.
-
-matplotlib writes colours as numbers. Those used here stand for variables of the page and are
-replaced by them, so that the same picture follows the reader's light or dark. Text stays text.
-"""
+"""Curves and bars, drawn by matplotlib as SVG that goes into the page."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from hierring.benchmarks.figures import Case
+from hierring.benchmarks.report.canvas import COLOURS, LINE, SOFT, draw
 from hierring.benchmarks.report.document import case_label, duration, groups, nbytes_text
 from hierring.benchmarks.report.insight import PHASES, mean_phases, phase_cases
 from hierring.benchmarks.report.style import SERIES
@@ -21,12 +16,6 @@ from hierring.errors import HierringError
 
 __all__ = ["curves", "phase_bars", "require_matplotlib"]
 
-_SERIES = [f"#0a0b0{index}" for index in range(SERIES)]
-_INK, _SOFT, _LINE = "#0a0c01", "#0a0c02", "#0a0c03"
-_VARIABLES = {
-    **{colour: f"var(--c{index})" for index, colour in enumerate(_SERIES)},
-    _INK: "var(--ink)", _SOFT: "var(--soft)", _LINE: "var(--line)",
-}  # fmt: skip
 _MARKERS = "osD^vPX*"
 _SIZE = (5.0, 4.0)
 #: As many ranks as bars can be told apart.
@@ -35,14 +24,14 @@ _BARS = 32
 _MOST_GROUPS = 16
 
 
-def require_matplotlib() -> None:
-    """Say in one line that it is missing."""
+def require_matplotlib(option: str = "--html") -> None:
+    """Say in one line that it is missing, and which option asks for it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise HierringError(
             f"a page is drawn with matplotlib, which can't be imported ({error}): pip install "
-            "'hierring[report]', or leave --html out"
+            f"'hierring[report]', or leave {option} out"
         ) from error
 
 
@@ -88,7 +77,7 @@ def _latency(axes: Any, cases: Sequence[Case]) -> None:
         sizes = [case.nbytes for case in own]
         axes.fill_between(
             sizes, [c.times.min for c in own], [c.times.p99 for c in own],
-            color=_SERIES[index % SERIES], alpha=0.13, linewidth=0,
+            color=COLOURS[index % SERIES], alpha=0.13, linewidth=0,
         )  # fmt: skip
         axes.plot(sizes, [c.times.median for c in own], **_look(index, name))
     axes.set_ylabel("time of a call")
@@ -97,7 +86,7 @@ def _latency(axes: Any, cases: Sequence[Case]) -> None:
 
 def _look(index: int, name: str) -> dict[str, Any]:
     return {
-        "color": _SERIES[index % SERIES],
+        "color": COLOURS[index % SERIES],
         "marker": _MARKERS[index % len(_MARKERS)],
         "markersize": 4.5,
         "linewidth": 1.8,
@@ -113,7 +102,7 @@ def _bounds(axes: Any, cases: Sequence[Case], figure: Callable[[Case, float], fl
     for points, style, name in ((wire, "--", "wire bound"), (memory, ":", "memory bound")):
         if points:
             sizes, values = zip(*points, strict=True)
-            axes.plot(sizes, values, color=_SOFT, linestyle=style, linewidth=1.6, label=name)
+            axes.plot(sizes, values, color=SOFT, linestyle=style, linewidth=1.6, label=name)
 
 
 def _scales(axes: Any, cases: Sequence[Case], value_text: Callable[[float], str]) -> None:
@@ -168,9 +157,9 @@ def _stack(axes: Any, labels: Sequence[str], parts: dict[str, list[float]], unit
     left = [0.0] * len(labels)
     for index, (name, values) in enumerate(parts.items()):
         axes.barh(
-            range(len(labels)), values, left=left, height=0.7, color=_SERIES[index % SERIES],
+            range(len(labels)), values, left=left, height=0.7, color=COLOURS[index % SERIES],
             alpha=0.55 if name in _WAITS else 1.0, hatch="////" if name in _WAITS else None,
-            edgecolor=_LINE, linewidth=0.4, label=name.replace("_", " "),
+            edgecolor=LINE, linewidth=0.4, label=name.replace("_", " "),
         )  # fmt: skip
         left = [a + b for a, b in zip(left, values, strict=True)]
     axes.set_yticks(range(len(labels)), labels)
@@ -180,34 +169,8 @@ def _stack(axes: Any, labels: Sequence[str], parts: dict[str, list[float]], unit
 
 
 def _draw(fill: Callable[[Any], None], salt: str, height: float = _SIZE[1]) -> str:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    looks: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": salt, "text.parse_math": False,
-        "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 10.5,
-        "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _SOFT, "ytick.color": _SOFT,
-        "xtick.labelcolor": _INK, "ytick.labelcolor": _INK, "axes.edgecolor": _SOFT,
-        "axes.grid": True, "grid.color": _LINE, "grid.linewidth": 0.7, "axes.axisbelow": True,
-        "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-        "hatch.linewidth": 0.6,
-    }  # fmt: skip
-    with matplotlib.rc_context(looks):
-        figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
-        axes = figure.add_subplot()
-        fill(axes)
+    def whole(figure: Any) -> None:
+        fill(figure.add_subplot())
         figure.legend(loc="outside lower center", ncols=3, fontsize=9)
-        written = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(written, format="svg", transparent=True, metadata=nothing)
-    return _inline(written.getvalue())
 
-
-def _inline(svg: str) -> str:
-    """The element alone, with variables for colours and without anything that reaches outside."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = svg.replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'")
-    for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    return svg.strip()
+    return draw(whole, salt, (_SIZE[0], height))

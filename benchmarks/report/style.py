@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["CSS", "SERIES"]
+__all__ = ["CSS", "SERIES", "VARIABLES"]
 
 #: How many contenders have a colour of their own.
 SERIES = 8
 
-CSS = """
+#: Alone they colour a picture that is a file of its own.
+VARIABLES = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #1b1f24; --soft: #57606a; --line: #d5dae0;
@@ -27,6 +28,11 @@ CSS = """
     --q0: #ff6b61; --q1: #ff9a3d; --q2: #e0c542; --q3: #56d071; --q4: #5aa9ff; --qn: #78828d;
   }
 }
+"""
+
+CSS = (
+    VARIABLES
+    + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
 body {
@@ -109,3 +115,4 @@ svg .soft { fill: var(--soft); }
   thead { display: table-header-group; }
 }
 """
+)
