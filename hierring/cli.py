@@ -169,6 +169,20 @@ def _add_report(subparsers: Subparsers) -> None:
     parser.set_defaults(run=command.run)
 
 
+def _add_model(subparsers: Subparsers) -> None:
+    from hierring.benchmarks.model import command
+
+    parser = subparsers.add_parser(
+        "model",
+        help="predict times for other clusters from what hierring bench measured",
+        description="Calibrate a model of each algorithm with what `hierring bench` measured, and "
+        "predict time, bandwidth and the fastest algorithm for other numbers of nodes and ranks. "
+        "Lists are written with commas. What lies beyond the calibration is marked.",
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
+
+
 def _require_mpi() -> None:
     """Say in one line that MPI is missing, where the import would end in a traceback."""
     try:
@@ -186,4 +200,5 @@ _COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     _add_cluster,
     _add_bench,
     _add_report,
+    _add_model,
 )
