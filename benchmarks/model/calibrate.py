@@ -44,7 +44,8 @@ _NAMES = tuple(field.name for field in dataclasses.fields(Parameters))
 #: standard deviation, as a logarithm).
 _GUESS: dict[str, tuple[float, float]] = {
     "call": (60e-6, 1.0),
-    "arrive": (10e-6, 1.0),
+    "arrive": (5e-6, 1.0),
+    "turn": (500e-6, 1.0),
     "alpha": (10e-6, 1.0),
     "beta": (1e-10, 2.0),
     "step": (20e-6, 1.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hierring.benchmarks.figures import Case
 from hierring.benchmarks.model.parameters import Engine
@@ -45,30 +46,34 @@ def shape_of(result: Result) -> Shape:
     """The cluster of a run; nodes of unequal size count as the largest."""
     topology = result.topology
     nodes = topology["nodes"]
-    cores = [_cores(node) for node in nodes]
+    one_machine = len(nodes) > 1 and _one_machine(topology)
+    machines = [nodes] if one_machine else [[node] for node in nodes]
     return Shape(
         nodes=len(nodes),
         ranks=max(int(node["local_size"]) for node in nodes),
-        cores=min(cores),
-        one_machine=len(nodes) > 1 and _one_machine(topology),
+        cores=min(map(_cores, machines)),
+        one_machine=one_machine,
         cyclic=topology["placement"] == "cyclic",
     )
 
 
-def _cores(node: dict[str, object]) -> int:
-    """CPUs that a node's ranks may use, all of them together."""
-    ranks, hardware = node["ranks"], node["hardware"]
-    assert isinstance(ranks, list)
-    assert isinstance(hardware, dict)
-    cpus = {cpu for rank in ranks for cpu in parse_ranges(rank["cpus"])}
+def _cores(nodes: Sequence[dict[str, Any]]) -> int:
+    """CPUs of a machine, given the nodes that are on it.
+
+    Where ranks share CPUs, those; where each has its own, more ranks would be given more.
+    """
+    ranks = [rank for node in nodes for rank in node["ranks"]]
+    cpus = len({cpu for rank in ranks for cpu in parse_ranges(rank["cpus"])})
+    hardware = nodes[0]["hardware"]
+    if len(ranks) <= cpus:
+        cpus = max(cpus, int(hardware["num_cores"]))
     quota = hardware["cpu_quota"]
-    return max(1, len(cpus) if quota is None else min(len(cpus), int(quota)))
+    return max(1, cpus if quota is None else min(cpus, int(quota)))
 
 
-def _one_machine(topology: dict[str, object]) -> bool:
+def _one_machine(topology: dict[str, Any]) -> bool:
     """Whether the nodes are pretended, or virtual ones: the run then holds a warning."""
     warnings = topology["warnings"]
-    assert isinstance(warnings, list)
     return bool(topology["simulated"]) or any("are one machine" in text for text in warnings)
 
 

@@ -27,6 +27,7 @@ class Parameters:
     Attributes:
         call: core time of a rank for a call whatever its size: Python, checks, claims.
         arrive: until the ranks of a node have seen each other come and heard the verdict.
+        turn: until a rank that lost its core to another has it again, where ranks outnumber cores.
         alpha: of the network for a message between nodes; beta: of it per byte, each way.
         step: core time of sending and receiving one message between nodes.
         touch: of it per byte.
@@ -38,6 +39,7 @@ class Parameters:
 
     call: float
     arrive: float
+    turn: float
     alpha: float
     beta: float
     step: float

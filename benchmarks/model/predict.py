@@ -80,9 +80,10 @@ def _opening(payload: float, shape: Shape, costs: Parameters) -> tuple[float, fl
 
     The opening keeps one rank of each node busy; the others sleep until its verdict.
     """
-    call = costs.call * shape.crowding(shape.ranks)
+    crowd = shape.crowding(shape.ranks)
+    call = costs.call * crowd + costs.turn * (1 - 1 / crowd)
     if shape.ranks > 1:
-        call += costs.arrive * shape.crowding(shape.ranks)
+        call += costs.arrive * crowd
     leads = shape.crowding(1)
     message = HEADER_BYTES + payload
     each = costs.alpha + leads * (costs.step + message * costs.touch)

@@ -1,24 +1,26 @@
 """`python -m hierring.benchmarks.model.rehearse`: does the model foretell clusters it never saw?
 
 Measures two virtual nodes, calibrates, predicts more of them, and measures those. All virtual nodes
-share this machine, which is part of the model; so is its load, which changes: therefore rounds, in
-each of which all clusters take their turn. Prints Markdown.
+share this machine's cores, which is part of the model; that others use them is not, so it waits
+for quiet, and repeats a run during which there was none. All clusters take turns, in rounds. Prints
+Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hierring.benchmarks.jobs import Layout, bench_on_nodes
 from hierring.benchmarks.model.calibrate import calibrate
 from hierring.benchmarks.model.forecast import Check, check
 from hierring.benchmarks.model.measured import points_of
+from hierring.benchmarks.model.watch import undisturbed
 from hierring.benchmarks.report.document import duration, nbytes_text
 from hierring.benchmarks.result import Result, save
 from hierring.errors import ConfigurationError, HierringError
@@ -34,10 +36,16 @@ ASK = ("-b", "64K", "-e", "16M", "-f", "256", "--algorithms", "auto")
 
 @dataclass(frozen=True)
 class Round:
-    """Runs that took turns: those to calibrate with, and those to check with."""
+    """Runs that took turns.
+
+    Attributes:
+        learnt: those to calibrate with. asked: those to check with.
+        others: the largest share of the cores that others used during one of them.
+    """
 
     learnt: tuple[Result, ...]
     asked: tuple[Result, ...]
+    others: float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--layouts", default=CHECKED, help="layouts to foretell (%(default)s)")
     add("--rates", default="1gbit,none", help="of the links, as tc has it (%(default)s)")
     add("--rounds", default=3, type=int, help="(%(default)s)")
+    add("--tries", default=3, type=int, help="of a run that others disturb (%(default)s)")
     add("--calls", default="7", help="-n of bench (%(default)s)")
     add("--limit", default=25.0, type=float, help="%% of error that is borne (%(default)g)")
     add("--python", default=sys.executable, help="whose MPI to use (this one)")
@@ -86,19 +95,26 @@ def _round(
     """Each layout once."""
     cores = len(os.sched_getaffinity(0))
     found: dict[tuple[Layout, bool], Result] = {}
+    others = 0.0
     for layout, learns in [*((one, True) for one in learn), *((one, False) for one in ask)]:
         options = [*(LEARN if learns else ASK), "-n", arguments.calls, "-w", "2"]
         settings = {"OMP_NUM_THREADS": "1"}
         if layout.nodes * layout.ranks > cores:
             settings |= {"OMPI_MCA_mpi_yield_when_idle": "1", "I_MPI_THREAD_YIELD": "3"}
-        result = bench_on_nodes(
-            layout, options, python=arguments.python, rate=rate, settings=settings
+        measure = partial(
+            bench_on_nodes, layout, options, python=arguments.python, rate=rate, settings=settings
         )
+        quiet = undisturbed(measure, arguments.tries)
+        result, others = quiet.value, max(others, quiet.others)
         if arguments.keep:
             word = "learn" if learns else "ask"
             save(result, Path(arguments.keep) / f"{name}-{word}-{layout}.json")
         found[layout, learns] = result
-    return Round(tuple(found[one, True] for one in learn), tuple(found[one, False] for one in ask))
+    return Round(
+        tuple(found[one, True] for one in learn),
+        tuple(found[one, False] for one in ask),
+        others,
+    )
 
 
 def rehearsal(rounds: Sequence[Round]) -> list[Check]:
@@ -109,12 +125,12 @@ def rehearsal(rounds: Sequence[Round]) -> list[Check]:
 
 def _head(rate: str, rounds: Sequence[Round]) -> str:
     first = rounds[0].asked[0].environment
-    load = statistics.fmean(run.environment.load for one in rounds for run in one.asked)
+    others = 100 * max(one.others for one in rounds)
     links = "links without a limit" if rate == "none" else f"links of {rate}"
     return (
         f"\n### Virtual nodes, {links}\n\n{first.date}, hierring {first.hierring} "
         f"({first.commit or 'installed'}), {first.mpi}, {len(os.sched_getaffinity(0))} cores for "
-        f"all nodes, load {load:.1f}, {len(rounds)} rounds\n"
+        f"all nodes, of which others used {others:.0f} % at most, {len(rounds)} rounds\n"
     )
 
 

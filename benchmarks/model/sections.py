@@ -27,6 +27,7 @@ EXTRAPOLATED = "extrapolated"
 _MEANING = {
     "call": "core time of a rank for a call, whatever its size",
     "arrive": "until the ranks of a node have met, and heard the verdict",
+    "turn": "until a rank that lost its core to another gets it back",
     "alpha": "of the network, for a message between nodes",
     "beta": "of the network, for a byte each way",
     "step": "core time of a message between nodes",
