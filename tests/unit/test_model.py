@@ -28,8 +28,8 @@ from hierring.ring import doubling
 ENGINE = Engine()
 FREE = Parameters(*([0.0] * len(dataclasses.fields(Parameters))))
 SOME = Parameters(
-    call=50e-6, arrive=5e-6, turn=500e-6, alpha=10e-6, beta=1e-10, step=15e-6, touch=2e-10, local_step=5e-6,
-    local_touch=1e-10, copy=1e-10, gamma=1e-10, burst=0.0,
+    call=50e-6, arrive=5e-6, turn=500e-6, alpha=10e-6, beta=1e-10, step=15e-6, touch=2e-10,
+    local_step=5e-6, local_touch=1e-10, copy=1e-10, gamma=1e-10, burst=0.0,
 )  # fmt: skip
 MIB = 2**20
 
