@@ -10,9 +10,10 @@ from typing import Any
 from hierring.benchmarks.model.forecast import NODES_AHEAD, Check, beyond
 from hierring.benchmarks.model.parameters import Model
 from hierring.benchmarks.model.predict import ALGORITHMS, predict
+from hierring.benchmarks.model.sections import long_duration
 from hierring.benchmarks.model.shape import Shape
 from hierring.benchmarks.report.canvas import COLOURS, INK, LINE, SOFT, draw
-from hierring.benchmarks.report.document import Picture, Section, counted, duration, nbytes_text
+from hierring.benchmarks.report.document import Picture, Section, counted, nbytes_text
 from hierring.benchmarks.report.page import page
 from hierring.benchmarks.report.style import VARIABLES
 from hierring.errors import HierringError
@@ -111,22 +112,27 @@ def _panel(
 ) -> None:  # fmt: skip
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    for index, name in enumerate(ALGORITHMS):
-        near: list[_At] = []
-        far: list[_At] = []
-        for nodes in counts:
-            there = Shape(nodes, shape.ranks, shape.cores, shape.one_machine)
-            value = predict(name, size, there, model.parameters, model.engine).seconds
-            (far if beyond(model.reach, there, size) else near).append((nodes, value))
+    there = [Shape(nodes, shape.ranks, shape.cores, shape.one_machine) for nodes in counts]
+    away = [bool(beyond(model.reach, one, size)) for one in there]
+    curves = {
+        name: [predict(name, size, one, model.parameters, model.engine).seconds for one in there]
+        for name in ALGORITHMS
+    }
+    for index, (name, values) in enumerate(curves.items()):
+        points = list(zip(counts, values, strict=True))
+        near = [point for point, far in zip(points, away, strict=True) if not far]
         _line(axes, near, "-", index, name)
-        for part in _sides(near, far):
+        for part in _sides(near, [point for point in points if point not in near]):
             _line(axes, part, (0, (4, 2)), index, None if near else name)
         _marks(axes, checks, name, shape, size, index)
+    # Who is a hundred times slower than the best need not be seen to the end.
+    best = [min(values) for values in zip(*curves.values(), strict=True)]
+    axes.set_ylim(best[0] / 3, 100 * max(best))
     axes.axvline(NODES_AHEAD * model.reach.nodes[1], color=LINE, linewidth=1.2)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: long_duration(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title(f"{nbytes_text(size)}, {counted(shape.ranks, 'rank')} a node", fontsize=10.5)

@@ -19,7 +19,7 @@ from hierring.benchmarks.report.document import (
     rate,
 )
 
-__all__ = ["EXTRAPOLATED", "sections"]
+__all__ = ["EXTRAPOLATED", "long_duration", "sections"]
 
 #: Marks a row in tables.
 EXTRAPOLATED = "extrapolated"
@@ -52,6 +52,15 @@ def sections(model: Model, forecasts: Sequence[Forecast], checks: Sequence[Check
     return found
 
 
+def long_duration(seconds: float) -> str:
+    """A time that may be beyond all reason."""
+    for unit, length in (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0)):
+        if seconds >= 2 * length:
+            value = seconds / length
+            return f"{value:.3g} {unit}" if value < 1e4 else f"{value:.0e} {unit}"
+    return duration(seconds)
+
+
 def _predictions(model: Model, forecasts: Sequence[Forecast]) -> list[Block]:
     blocks: list[Block] = []
     away = [one for one in forecasts if one.beyond]
@@ -66,7 +75,7 @@ def _predictions(model: Model, forecasts: Sequence[Forecast]) -> list[Block]:
     rows = tuple(
         (
             str(one.nodes), str(one.ranks), nbytes_text(one.nbytes),
-            *(duration(one.seconds[name]) for name in ALGORITHMS),
+            *(long_duration(one.seconds[name]) for name in ALGORITHMS),
             one.best, rate(one.algbw), one.bound[one.best],
             f"{EXTRAPOLATED}: {', '.join(one.beyond)}" if one.beyond else "",
         )

@@ -128,7 +128,10 @@ def _block(block: Block) -> str:
     if isinstance(block, Alert):
         return f'<p class="alert {block.level}">{escape(block.text)}</p>'
     if isinstance(block, Picture):
-        return f"<figure><figcaption>{escape(block.caption)}</figcaption>{block.svg}</figure>"
+        return (
+            f"<figure><figcaption>{escape(block.caption)}</figcaption>"
+            f'<div class="scroll picture" tabindex="0">{block.svg}</div></figure>'
+        )
     return _table(block)
 
 
