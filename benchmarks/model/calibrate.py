@@ -4,17 +4,21 @@ A time is no linear function of the costs (a pipeline goes at the pace of its na
 this is a Levenberg-Marquardt iteration. It moves the logarithms of the costs, which keeps them from
 becoming negative, and makes the logarithm of predicted over measured small, so that an error counts
 alike at 8 bytes and at 1 GiB, upwards and downwards. What the cases leave open stays near a first
-guess, most of which is measured too, by the link probe and the memory bound of the same runs.
+guess, most of which is measured too, by the link probe and the memory bound of the same runs. A
+case that fits no costs at all must not bend those that fit the others, so large errors count by
+their size and not by its square.
 
-Sources: K. Levenberg, Quarterly of Applied Mathematics 2(2), 1944; D. Marquardt, SIAM Journal on
+Sources: P. J. Huber, Annals of Mathematical Statistics 35(1), 1964;
+K. Levenberg, Quarterly of Applied Mathematics 2(2), 1944; D. Marquardt, SIAM Journal on
 Applied Mathematics 11(2), 1963.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,8 @@ __all__ = ["calibrate", "error_of", "fit"]
 
 #: Relative error that a measured time is trusted to; the guesses' doubts are set against it.
 _NOISE = 0.1
+#: An error so many times as large is no longer noise, but something that the model does not know.
+_LARGE = 1.5
 _ROUNDS = 60
 _NAMES = tuple(field.name for field in dataclasses.fields(Parameters))
 
@@ -143,9 +149,32 @@ def fit(
     def residuals(logs: np.ndarray) -> np.ndarray:
         costs = _costs(logs)
         said = np.log([predict_point(point, costs, engine) for point in points])
-        return np.concatenate([(said - measured) / _NOISE, (logs - centre) / doubt])
+        return np.concatenate([_bounded((said - measured) / _NOISE), (logs - centre) / doubt])
 
-    return _costs(_least_squares(residuals, centre))
+    found = [_least_squares(residuals, start) for start in _starts(centre, doubt)]
+    return _costs(min(found, key=lambda logs: float(np.sum(residuals(logs) ** 2))))
+
+
+def _starts(centre: np.ndarray, doubt: np.ndarray) -> Iterator[np.ndarray]:
+    """Where to begin a search.
+
+    Whether a message fits into a link's bucket is a matter of yes or no, and so is which of network
+    and cores is the narrowest: a search that begins on the wrong side may stay there.
+    """
+    beta, burst = _NAMES.index("beta"), _NAMES.index("burst")
+    rates = (1.0, 50.0) if doubt[beta] > 1 else (1.0,)
+    for rate, bucket in itertools.product(rates, (1 / 8, 1.0, 2.0, 8.0)):
+        start = centre.copy()
+        start[beta] += np.log(rate)
+        start[burst] += np.log(bucket)
+        yield start
+
+
+def _bounded(errors: np.ndarray) -> np.ndarray:
+    """What has this sum of squares weighs large errors by their size, and not by its square."""
+    size = np.abs(errors)
+    large = np.sqrt(_LARGE * np.maximum(2 * size - _LARGE, 0.0))
+    return np.where(size <= _LARGE, errors, np.sign(errors) * large)
 
 
 def _costs(logs: np.ndarray) -> Parameters:

@@ -81,12 +81,12 @@ def _opening(payload: float, shape: Shape, costs: Parameters) -> tuple[float, fl
     The opening keeps one rank of each node busy; the others sleep until its verdict.
     """
     crowd = shape.crowding(shape.ranks)
-    call = costs.call * crowd + costs.turn * (1 - 1 / crowd)
+    call = costs.call * crowd + costs.turn * (crowd - 1)
     if shape.ranks > 1:
         call += costs.arrive * crowd
     leads = shape.crowding(1)
     message = HEADER_BYTES + payload
-    each = costs.alpha + leads * (costs.step + message * costs.touch)
+    each = leads * (costs.alpha + costs.step + message * costs.touch)
     each += costs.beta * _unpaid(message, costs) * message
     return call, opening_steps(shape.nodes) * each
 
@@ -239,16 +239,18 @@ def _pipeline(
 ) -> Prediction:  # fmt: skip
     """One slice from end to end, and the narrowest place once for each other slice."""
     slices = max(slices, 1.0)
-    crowd = shape.crowding(shape.ranks) * work.mean
+    crowding = shape.crowding(shape.ranks)
+    crowd = crowding * work.mean
+    alpha = crowding**2 * costs.alpha
     beta = costs.beta * _unpaid(slices * work.link_nbytes, costs)
     chain = max(work.path, crowd)
     first = {
         "call": call,
-        "steps": opening + work.steps * costs.alpha,
+        "steps": opening + work.steps * alpha,
         "cores": chain,
         "wire": work.path_nbytes * beta,
     }
-    latency = work.steps * costs.alpha + chain + work.path_nbytes * beta
+    latency = work.steps * alpha + chain + work.path_nbytes * beta
     each = {
         "cores": max(work.rank, crowd),
         "wire": work.link_nbytes * beta,

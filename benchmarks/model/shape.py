@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Shape"]
@@ -32,7 +33,8 @@ class Shape:
     def crowding(self, active: float) -> float:
         """By what factor core time stretches while so many ranks of each node are at work.
 
-        Ranks that outnumber the cores take turns: the total work is spread over all cores (which
-        is what R. L. Graham's bound for list scheduling comes to when all have equally much).
+        Ranks that outnumber the cores take turns. As each step waits for the slowest, three equal
+        ones on two cores take as long as four: R. L. Graham's list scheduling, for equal tasks.
         """
-        return max(1.0, active * (self.nodes if self.one_machine else 1) / self.cores)
+        ranks = active * (self.nodes if self.one_machine else 1)
+        return max(1.0, float(math.ceil(ranks / self.cores)))
