@@ -75,7 +75,7 @@ def test_wrong_usage_is_refused_in_a_line(options: tuple[str, ...], word: str) -
 @pytest.mark.long
 @pytest.mark.parametrize("rate", ["1gbit", "none"])
 def test_two_nodes_foretell_three_and_four(rate: str) -> None:
-    done = rehearse("--rates", rate, limit_s=1500)
+    done = rehearse("--rates", rate, limit_s=2400)
     found = ROW.findall(done.stdout)
     assert {(layout, size) for layout, size, _ in found} == {
         (layout, size) for layout in ("2x1", "3x1", "4x1") for size in ("64 KiB", "16 MiB")
