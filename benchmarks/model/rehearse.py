@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rates", default="1gbit,none", help="of the links, as tc has it (%(default)s)")
     add("--rounds", default=3, type=int, help="(%(default)s)")
     add("--tries", default=3, type=int, help="of a run that others disturb (%(default)s)")
-    add("--calls", default="7", help="-n of bench (%(default)s)")
+    add("--calls", default="11", help="-n of bench (%(default)s)")
     add("--limit", default=25.0, type=float, help="%% of error that is borne (%(default)g)")
     add("--python", default=sys.executable, help="whose MPI to use (this one)")
     add("--keep", metavar="FOLDER", help="where to put the JSON of all runs")
