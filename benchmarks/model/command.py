@@ -124,7 +124,9 @@ def _shapes(arguments: argparse.Namespace, model: Model) -> list[Shape]:
         ranks = dict.fromkeys(_numbers(arguments.ranks, "--ranks"))
     cores = reach.cores
     if arguments.cores is not None:
-        (cores,) = _numbers(arguments.cores, "--cores")[:1]
+        cores, *others = _numbers(arguments.cores, "--cores")
+        if others:
+            raise ConfigurationError(f"--cores {arguments.cores!r}: all machines have equally many")
     one = reach.one_machine if arguments.machines is None else arguments.machines == "one"
     nodes = _numbers(arguments.nodes, "--nodes") if arguments.nodes else []
     return [Shape(count, on_each, cores, one) for on_each in ranks for count in nodes]

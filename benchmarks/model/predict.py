@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hierring.benchmarks.model.parameters import Engine, Parameters
 from hierring.benchmarks.model.shape import Shape
+from hierring.communicator.contact import MAX_RAILS
 from hierring.communicator.rails import DOUBLING_BYTES, SHARD_BYTES
 from hierring.internode.opening import HEADER_BYTES
 from hierring.intranode import plan_layout
@@ -108,7 +109,7 @@ def _hierarchical(nbytes: float, shape: Shape, costs: Parameters, engine: Engine
         shape.ranks, shape.nodes, engine.cell_bytes, engine.slice_bytes, engine.small_bytes
     )
     most = engine.leaders or shape.ranks
-    rails = max(1.0, min(float(most), nbytes // SHARD_BYTES))
+    rails = max(1.0, min(float(most), nbytes // SHARD_BYTES, float(MAX_RAILS)))
     whole = float(layout.cell_bytes * layout.cells_per_slice)
     work = _slice(min(nbytes, whole), nbytes, rails, shape, costs)
     return _pipeline(work, nbytes / whole, layout.slots, call, steps, shape, costs)

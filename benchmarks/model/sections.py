@@ -72,6 +72,13 @@ def _predictions(model: Model, forecasts: Sequence[Forecast]) -> list[Block]:
             f"calibration in {', '.join(words)}: {_reach_text(model)}. How far off they are, "
             "nobody knows.",
         ))  # fmt: skip
+    unseen = [name for name in ALGORITHMS if name not in model.reach.algorithms]
+    if unseen:
+        blocks.append(Alert(
+            "warn",
+            f"The calibration has seen nothing of {', '.join(unseen)}: these times rest on guesses."
+            f" `hierring bench --algorithms auto,{','.join(unseen)}` measures them.",
+        ))  # fmt: skip
     rows = tuple(
         (
             str(one.nodes), str(one.ranks), nbytes_text(one.nbytes),

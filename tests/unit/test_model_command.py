@@ -28,6 +28,7 @@ def test_markdown_has_a_row_for_each_case(capsys: pytest.CaptureFixture[str]) ->
     assert len(rows) == 4 * 2 * 4
     assert all(cell.strip() for row in rows for cell in row[:-1])
     assert "extrapolated: nodes, ranks" in table
+    assert "seen nothing of naive: these times rest on guesses" in table
     assert "Predicted and measured" not in text
 
 
@@ -90,6 +91,7 @@ def test_many_nodes_take_no_time(capsys: pytest.CaptureFixture[str]) -> None:
     (["model", "--calibrate", "/nowhere.json"], "can't be read", 1),
     ([*CALIBRATE, "--nodes", "2,x"], "--nodes '2,x'", 2),
     ([*CALIBRATE, "--nodes", "0"], "--nodes '0'", 2),
+    ([*CALIBRATE, "--nodes", "2", "--cores", "2,4"], "--cores '2,4'", 2),
     ([*CALIBRATE, "--nodes", "2", "--sizes", "64Q"], "--sizes", 2),
     ([*CALIBRATE, "--nodes", "2", "--sizes", "0"], "--sizes 0", 2),
     ([*CALIBRATE, "--nodes", "2", "--plot", "a.png"], ".svg or .html", 2),
