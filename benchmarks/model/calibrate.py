@@ -28,6 +28,7 @@ from hierring.benchmarks.model.measured import (
     engine_of,
     latency_of,
     points_of,
+    quietest,
     rates_of,
     shape_of,
     source_of,
@@ -65,12 +66,12 @@ _GUESS: dict[str, tuple[float, float]] = {
 
 
 def calibrate(results: Sequence[Result]) -> Model:
-    """Fit the costs to all usable cases of some runs.
+    """Fit the costs to all usable cases of some runs, to the fastest where runs have the same.
 
     Raises:
         HierringError: no usable case, or runs that can't belong to one cluster.
     """
-    points = [point for result in results for point in points_of(result)]
+    points = quietest(point for result in results for point in points_of(result))
     engine = _agreed(results, engine_of, "settings (cells, slices, leaders)")
     shapes = [shape_of(result) for result in results]
     machine = _agreed(
@@ -145,14 +146,10 @@ def fit(
     centre = np.log([priors[name][0] for name in _NAMES])
     doubt = np.array([priors[name][1] for name in _NAMES])
     measured = np.log([point.seconds for point in points])
-    # Several runs of one cluster have the same cases.
-    keys = [(point.algorithm, point.nbytes, point.shape) for point in points]
-    cases = list(dict.fromkeys(keys))
-    where = np.array([cases.index(key) for key in keys])
 
     def residuals(logs: np.ndarray) -> np.ndarray:
         costs = _costs(logs)
-        said = np.log([predict(*case, costs, engine).seconds for case in cases])[where]
+        said = np.log([predict_point(point, costs, engine) for point in points])
         return np.concatenate([_bounded((said - measured) / _NOISE), (logs - centre) / doubt])
 
     found = [_least_squares(residuals, start) for start in _starts(centre, doubt)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hierring.benchmarks.model.measured import Point
+from hierring.benchmarks.model.measured import Point, quietest
 from hierring.benchmarks.model.parameters import Model, Reach
 from hierring.benchmarks.model.predict import ALGORITHMS, predict
 from hierring.benchmarks.model.shape import Shape
@@ -46,7 +45,8 @@ class Check:
     """One measured case beside its prediction.
 
     Attributes:
-        predicted, measured: seconds; measured is the median over runs of their medians.
+        predicted, measured: seconds; measured is the median of a run's calls, of several runs the
+            fastest one's, as what disturbs a run never speeds it up.
         low, high: the lowest and the highest run's; the fastest call and the p99 of a single run.
         runs: how many.
         ratio: predicted / measured. beyond: as in `Forecast`.
@@ -109,7 +109,7 @@ def _checked(
 ) -> Check:
     predicted = predict(algorithm, nbytes, shape, model.parameters, model.engine).seconds
     medians = [point.seconds for point in points]
-    measured = statistics.median(medians)
+    (measured,) = (point.seconds for point in quietest(points))
     alone = len(points) == 1
     away = beyond(model.reach, shape, nbytes)
     if algorithm not in model.reach.algorithms:

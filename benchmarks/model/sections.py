@@ -133,8 +133,9 @@ def _checks(checks: Sequence[Check]) -> list[Block]:
     text = (
         f"Of {counted(len(checks), 'case')} the worst is {worst.algorithm} on "
         f"{worst.nodes}x{worst.ranks} at {nbytes_text(worst.nbytes)}, predicted at "
-        f"{worst.ratio:.2f} times the measured time. The spread is that of the runs' medians; of a "
-        "single run, its fastest call and its p99."
+        f"{worst.ratio:.2f} times the measured time. Measured is the median of a run, of several "
+        "runs the fastest one's; the spread is that of their medians, of a single run from its "
+        "fastest call to its p99."
     )
     head = ("nodes x ranks", "size", "algorithm", "predicted", "measured", "spread",
             "predicted / measured", "")  # fmt: skip
