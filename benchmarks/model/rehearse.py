@@ -30,8 +30,9 @@ __all__ = ["Round", "main", "rehearsal", "rows"]
 CALIBRATION = "2x1,2x2"
 CHECKED = "2x1,3x1,4x1"
 #: Latencies, both sides of each border between ways of working, and what the network takes.
-LEARN = ("-b", "1K", "-e", "16M", "-f", "4", "--algorithms", "auto,ring,tree,naive")
-ASK = ("-b", "64K", "-e", "16M", "-f", "256", "--algorithms", "auto")
+LEARN = ("-b", "1K", "-e", "16M", "-f", "4", "--algorithms", "auto,ring,tree,naive", "-w", "3")
+#: 64 KiB come first here, and by then all those calls have made Python and caches warm there.
+ASK = ("-b", "64K", "-e", "16M", "-f", "256", "--algorithms", "auto", "-w", "15")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _round(
     found: dict[tuple[Layout, bool], Result] = {}
     others = 0.0
     for layout, learns in [*((one, True) for one in learn), *((one, False) for one in ask)]:
-        options = [*(LEARN if learns else ASK), "-n", arguments.calls, "-w", "2"]
+        options = [*(LEARN if learns else ASK), "-n", arguments.calls]
         settings = {"OMP_NUM_THREADS": "1"}
         if layout.nodes * layout.ranks > cores:
             settings |= {"OMPI_MCA_mpi_yield_when_idle": "1", "I_MPI_THREAD_YIELD": "3"}
