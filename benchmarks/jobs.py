@@ -1,9 +1,10 @@
-"""Runs `hierring bench` as a job on virtual nodes of this machine, and reads what it found."""
+"""Runs `hierring bench` as a job on this machine, on one node or on virtual ones."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,10 +14,12 @@ from pathlib import Path
 
 from hierring.benchmarks.result import Result, load
 from hierring.errors import ConfigurationError, HierringError
+from hierring.launch.mpi import Launcher
 
 __all__ = ["Layout", "bench_on_nodes", "ratio_text", "time_text"]
 
 _LAST_LINES = 15
+_GRACE_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Layout:
             raise ConfigurationError(f"{text!r} is no layout: write 2x4, or cyclic:2x4")
         return cls(int(nodes), int(ranks), placement or "block")
 
+    @property
+    def size(self) -> int:
+        """All ranks."""
+        return self.nodes * self.ranks
+
     def __str__(self) -> str:
         shape = f"{self.nodes}x{self.ranks}"
         return shape if self.placement == "block" else f"{self.placement}:{shape}"
@@ -53,9 +61,9 @@ def bench_on_nodes(
     python: str = sys.executable,
     rate: str | None = None,
     settings: Mapping[str, str] | None = None,
-    limit_s: float = 300.0,
+    limit_s: float = 600.0,
 ) -> Result:
-    """Run one job to its end.
+    """Run one job to its end: on virtual nodes, or by mpiexec alone if there is but one node.
 
     Args:
         options: of `hierring bench`, but for its files.
@@ -69,23 +77,48 @@ def bench_on_nodes(
     """
     with tempfile.TemporaryDirectory(prefix="hierring-bench-") as folder:
         file = Path(folder) / "result.json"
-        command = [python, "-P", "-m", "hierring", "cluster", "run"]
-        command += ["--nodes", str(layout.nodes), "--ranks-per-node", str(layout.ranks)]
-        command += ["--placement", layout.placement, "--share", folder]
-        command += ["--rate", rate] if rate else []
-        command += ["--", python, "-P", "-m", "hierring", "bench", *options, "--json", str(file)]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, env={**os.environ, **(settings or {})}, text=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                timeout=limit_s, check=False, errors="replace",
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise HierringError(f"{shlex.join(command)} took more than {limit_s:g} s") from error
-        if done.returncode != 0:
-            last = "\n".join(done.stdout.splitlines()[-_LAST_LINES:])
-            raise HierringError(f"{shlex.join(command)} exited with {done.returncode}:\n{last}")
+        program = [python, "-P", "-m", "hierring", "bench", *options, "--json", str(file)]
+        if layout.nodes == 1:
+            command = Launcher.beside(python).command(layout.ranks, program)
+        else:
+            command = [python, "-P", "-m", "hierring", "cluster", "run"]
+            command += ["--nodes", str(layout.nodes), "--ranks-per-node", str(layout.ranks)]
+            command += ["--placement", layout.placement, "--share", folder]
+            command += ["--rate", rate] if rate else []
+            command += ["--", *program]
+        code, output = _attend(command, folder, {**os.environ, **(settings or {})}, limit_s)
+        if code != 0:
+            last = "\n".join(output.splitlines()[-_LAST_LINES:])
+            raise HierringError(f"{shlex.join(command)} exited with {code}:\n{last}")
         return load(file)
+
+
+def _attend(
+    command: Sequence[str], folder: str, environ: Mapping[str, str], limit_s: float
+) -> tuple[int, str]:
+    """Run a launcher to its end, or end it; its exit status and what it printed."""
+    process = subprocess.Popen(
+        command, cwd=folder, env=environ, text=True, errors="replace", start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=limit_s)
+        return process.returncode, output
+    except subprocess.TimeoutExpired as error:
+        raise HierringError(f"{shlex.join(command)} took more than {limit_s:g} s") from error
+    finally:
+        if process.returncode is None:
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Launchers end their ranks at SIGTERM; what is left after a while is killed."""
+    process.terminate()
+    try:
+        process.communicate(timeout=_GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def time_text(seconds: float) -> str:

@@ -1,126 +1,103 @@
 """`python -m hierring.benchmarks.peers`: hierring beside MPI's own all-reduce and gloo, on a node.
 
-One job for each MPI library and number of ranks. Inside a job all take turns, so the ratios compare
-calls made within the same moments. Prints Markdown.
+Makes an environment for each MPI library, unless --python names some that are there, and runs all
+of them in turn. Prints Markdown; progress goes to stderr.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
+import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from hierring.benchmarks.figures import Case
-from hierring.benchmarks.jobs import Layout, bench_on_nodes, ratio_text, time_text
-from hierring.benchmarks.result import Result
-from hierring.errors import HierringError
+from hierring.benchmarks.contest import (
+    Job,
+    Outcome,
+    add_arguments,
+    compete,
+    environments_of,
+    say_on_stderr,
+    task_of,
+)
+from hierring.benchmarks.jobs import Layout, time_text
+from hierring.benchmarks.preface import measure_and_print
+from hierring.benchmarks.report.document import nbytes_text
+from hierring.benchmarks.standing import Place, Row, Standing, round_rows, standing_rows
+from hierring.errors import ConfigurationError
 
-__all__ = ["main", "peer_settings", "rows"]
+__all__ = ["main", "parser", "run", "sections"]
 
-_ASK_S = 60.0
+_OPENING = "hierring beside MPI's own all-reduce and gloo, on one node."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 if a job failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m hierring.benchmarks.peers", description=__doc__
+    """Measure and print; the exit status is 1 if a job failed, 2 for wrong usage."""
+    return measure_and_print(parser(), argv, run, sections, _OPENING)
+
+
+def parser() -> argparse.ArgumentParser:
+    """What it takes."""
+    found = argparse.ArgumentParser(prog="python -m hierring.benchmarks.peers", description=__doc__)
+    found.add_argument("--ranks", default="2,4", help="numbers of ranks (%(default)s)")
+    add_arguments(found, sizes="64,64M", factor=32, calls=7, rounds=2)
+    return found
+
+
+def run(arguments: argparse.Namespace) -> Outcome:
+    """All jobs that succeeded, and why others failed.
+
+    Raises:
+        HierringError: there is no environment to run them in.
+    """
+    try:
+        layouts = [Layout(1, int(text)) for text in arguments.ranks.split(",")]
+    except ValueError:
+        raise ConfigurationError(f"--ranks {arguments.ranks!r}: give numbers, as 2,4") from None
+    # The link probe looks at links between nodes.
+    task = task_of(arguments, layouts, ["--no-probe"])
+    return compete(task, environments_of(arguments, say_on_stderr), say_on_stderr)
+
+
+def sections(jobs: Sequence[Job]) -> Iterator[str]:
+    """Tables of the jobs, as Markdown."""
+    standing = Standing(jobs)
+    yield from ["", "### Where hierring stands on one node", ""]
+    yield from standing_rows(standing)
+    for layout in dict.fromkeys(job.layout for job in jobs):
+        crowded = any(job.result.topology["oversubscribed"] for job in jobs if job.layout == layout)
+        shared = ", more than there are cores" if crowded else ""
+        yield from ["", f"### {layout.ranks} ranks on one node{shared}", ""]
+        yield from rows(standing, [job for job in jobs if job.layout == layout])
+    yield from round_rows(jobs)
+
+
+def rows(standing: Standing, jobs: Sequence[Job]) -> Iterator[str]:
+    """A line for each size and placement of the result in one layout."""
+    others = standing.contenders
+    yield "| bytes | result | hierring | " + " | ".join(others) + " | fastest peer |"
+    yield "|---:|---|---:|" + "---:|" * len(others) + "---|"
+    for place in standing.places:
+        if place.layout != jobs[0].layout:
+            continue
+        for nbytes in standing.sizes(place):
+            row = Row(place, nbytes)
+            fastest = standing.fastest(row)
+            ratios = [standing.ratio(row, who) for who in others]
+            cells = [nbytes_text(nbytes), place.names[1], time_text(_own_time(jobs, row))]
+            cells += ["" if ratio is None else str(ratio) for ratio in ratios]
+            yield "| " + " | ".join([*cells, fastest[0] if fastest else ""]) + " |"
+
+
+def _own_time(jobs: Sequence[Job], row: Row) -> float:
+    """Of the calls that all others are compared to: the median over jobs."""
+    return statistics.median(
+        case.times.median
+        for job in jobs
+        for case in job.result.cases
+        if case.ratio is None
+        and (Place(job.layout, case.in_place), case.nbytes) == (row.place, row.nbytes)
     )
-    parser.add_argument(
-        "--python",
-        action="append",
-        metavar="FILE",
-        help="of an environment with hierring and an MPI library; may be repeated (this one)",
-    )
-    parser.add_argument("--ranks", default="2,4", help="numbers of ranks (%(default)s)")
-    parser.add_argument("--sizes", default="8,64M", help="-b and -e of bench (%(default)s)")
-    parser.add_argument("--factor", default="128", help="-f of bench (%(default)s)")
-    parser.add_argument("--calls", default="20", help="-n of bench (%(default)s)")
-    parser.add_argument("--peers", default="mpi,gloo", help="of mpi,gloo (%(default)s)")
-    arguments = parser.parse_args(argv)
-    begin, _, end = arguments.sizes.partition(",")
-    options = ["-b", begin, "-e", end, "-f", arguments.factor, "-n", arguments.calls]
-    options.append("--no-probe")
-    failed = False
-    for python in arguments.python or [sys.executable]:
-        peers = [
-            name for name in arguments.peers.split(",") if name != "gloo" or _has_torch(python)
-        ]
-        for ranks in map(int, arguments.ranks.split(",")):
-            settings = peer_settings(ranks, len(os.sched_getaffinity(0)))
-            try:
-                result = bench_on_nodes(
-                    Layout(1, ranks), [*options, "--peers", ",".join(peers)], python=python,
-                    settings=settings,
-                )  # fmt: skip
-            except HierringError as error:
-                print(f"hierring: {error}", file=sys.stderr)
-                failed = True
-                continue
-            print("\n".join([*_head(result, ranks, settings), *rows(result)]), flush=True)
-    return 1 if failed else 0
-
-
-def peer_settings(ranks: int, cores: int) -> dict[str, str]:
-    """What makes the peers fast here, by whatever library reads it; the others pass over it."""
-    crowded = ranks > cores
-    settings = {
-        "OMP_NUM_THREADS": "1",
-        "PRTE_MCA_hwloc_default_binding_policy": "none" if crowded else "core",
-        "I_MPI_FABRICS": "shm",
-        "I_MPI_PIN": "0" if crowded else "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    if crowded:
-        # With more ranks than cores, who spins keeps the others from working.
-        settings |= {"OMPI_MCA_mpi_yield_when_idle": "1", "I_MPI_THREAD_YIELD": "3"}
-    return settings
-
-
-def _has_torch(python: str) -> bool:
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    return subprocess.run([python, "-c", code], timeout=_ASK_S, check=False).returncode == 0
-
-
-def _head(result: Result, ranks: int, settings: Mapping[str, str]) -> list[str]:
-    environment = result.environment
-    shown = " ".join(f"{name}={value}" for name, value in settings.items())
-    crowded = "more ranks than cores, " if result.topology["oversubscribed"] else ""
-    return [
-        f"\n### {environment.mpi}, {ranks} ranks on one node\n",
-        (
-            f"{environment.date}, {environment.hostname}, hierring {environment.hierring} "
-            f"({environment.commit or 'installed'}), SIMD {environment.simd_level}, load "
-            f"{environment.load:.1f}, {crowded}{result.settings.iterations} calls each; `{shown}`\n"
-        ),
-        (
-            "Times of hierring; of the peers their time over it, call by call: the median and "
-            "quartiles. Above 1 hierring is faster.\n"
-        ),
-    ]
-
-
-def rows(result: Result) -> Iterator[str]:
-    """A table of one job: a line for each size and placement of the result."""
-    names = list(dict.fromkeys(case.name for case in result.cases if case.ratio is not None))
-    reference = next(case.name for case in result.cases if case.ratio is None)
-    yield "| bytes | result | " + " | ".join([reference, *names]) + " |"
-    yield "|---:|---|" + "---:|" * (1 + len(names))
-    for case in result.cases:
-        if case.ratio is None:
-            cells = [time_text(case.times.median)]
-            cells += [_ratio(result, case, name) for name in names]
-            place = "in place" if case.in_place else "out of place"
-            yield f"| {case.nbytes} | {place} | " + " | ".join(cells) + " |"
-
-
-def _ratio(result: Result, reference: Case, name: str) -> str:
-    for case in result.cases:
-        same = (case.nbytes, case.in_place) == (reference.nbytes, reference.in_place)
-        if same and case.name == name and case.ratio is not None:
-            return ratio_text(case.ratio.median, case.ratio.low, case.ratio.high)
-    return ""
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ NEIGHBOURS = {
     ("world", "communicator"),
     ("", "communicator"),
     ("", "world"),
+    ("benchmarks", "launch"),
     ("cli", "benchmarks"),
     ("cli", "launch"),
 }
