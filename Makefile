@@ -24,7 +24,7 @@ UNIT = HIERRING_TEST_WHEEL=$$(echo $(CURDIR)/build/wheel/*.whl) .venv/bin/python
 CLUSTER = HIERRING_TEST_IMPI_PYTHON=$(IMPI) .venv/bin/python -P -m pytest tests/cluster
 NATIVE = plain thread address,undefined
 
-.PHONY: help demo test test-long lint native unit cluster spmd clean $(NATIVE:%=native-%) native-aarch64
+.PHONY: help demo bench bench-long test test-long lint native unit cluster spmd clean $(NATIVE:%=native-%) native-aarch64
 .DELETE_ON_ERROR:
 
 help:
@@ -36,6 +36,8 @@ help:
 	@echo 'make unit       the tests of one process, and of packaging'
 	@echo 'make cluster    the tests that watch whole jobs: faults, virtual nodes, SLURM'
 	@echo 'make spmd       the tests on many ranks: every layout, MPICH and Open MPI'
+	@echo 'make bench      hierring beside its peers: writes docs/benchmarks.md, in less than ten minutes'
+	@echo 'make bench-long the same with more sizes, calls and rounds: hours'
 	@echo 'make clean      remove all that was built'
 	@echo 'Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  WERROR=$(WERROR)'
 
@@ -68,6 +70,18 @@ comma := ,
 
 demo: .venv/.installed
 	HIERRING_SIMULATE_NODES=2x2 .venv/bin/mpiexec -n 4 .venv/bin/python -P -m hierring demo
+
+# ---- figures
+
+# Measure on a quiet machine: the page says how quiet it was.
+PAGE = .venv/bin/python -P -m hierring.benchmarks.page --output docs/benchmarks.md $(ALL:%/.installed=--python %/bin/python) \
+    --source "$$(git describe --always --dirty --abbrev=12 2>/dev/null)"
+
+bench: $(ALL)
+	$(PAGE)
+
+bench-long: $(ALL)
+	$(PAGE) --long
 
 # ---- tests; all kinds run even if one fails, and the last lines say which
 
