@@ -2,7 +2,7 @@
 
 corrupt  one element of one result is off by one
 late     the rank comes 50 ms late to every call
-stopped  the rank is stopped for a second in the midst of the run, from outside
+stopped  the rank is stopped for three seconds in the midst of the run, from outside
 none     nothing
 """
 
@@ -36,7 +36,7 @@ def allreduce(self: Communicator, x: Any, *arguments: Any, **options: Any) -> An
         time.sleep(1000)
     if FAULT == "stopped" and calls == TARGET_CALL:
         pid = os.getpid()
-        subprocess.Popen(["sh", "-c", f"kill -STOP {pid}; sleep 1; kill -CONT {pid}"])
+        subprocess.Popen(["sh", "-c", f"kill -STOP {pid}; sleep 3; kill -CONT {pid}"])
         time.sleep(0.1)  # the stop comes within
     result = original(self, x, *arguments, **options)
     if FAULT == "corrupt" and calls == TARGET_CALL:

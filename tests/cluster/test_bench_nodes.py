@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hierring.benchmarks.result import Result, load
-from hierring.launch.cluster import NodeSpec, VirtualCluster
+from hierring.launch.cluster import VirtualCluster
 from hierring.launch.cluster.tools import why_impossible
 from hierring.launch.mpi import Launcher
 
@@ -19,30 +19,33 @@ pytestmark = [
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
 ]
 FAULTY = Path(__file__).with_name("bench_with_faults.py")
-FAST, SLOW = 0.05, 0.0125  # GB/s
+# Far apart, so that other work on the machine does not hide the difference.
+FAST, SLOW, SLOW_GB_S = "400mbit", "40mbit", 0.005
 OPTIONS = ("-b", "16K", "-e", "1M", "-f", "64", "-n", "5", "-w", "1", "--peers", "mpi")
 LIMIT_S = 120
 HEADS = ("job", "bytes", "nodes")
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """One run on three nodes: the last one behind a slow link, rank 1 stopped for a second."""
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run on three nodes: the last one behind a slow link, rank 1 stopped for a while."""
     folder = tmp_path_factory.mktemp("bench")
-    specs = [
-        NodeSpec("node0", rate="400mbit"),
-        NodeSpec("node1", rate="400mbit"),
-        NodeSpec("node2", rate="100mbit"),
-    ]
-    program = [sys.executable, "-P", str(FAULTY), "stopped", "1", *OPTIONS]
-    program += ["--json", str(folder / "a.json")]
-    with VirtualCluster(specs, share=[FAULTY.parent, folder]) as cluster:
+    written = folder / "a.json"
+    program = [sys.executable, "-P", str(FAULTY), "stopped", "1", *OPTIONS, "--json", str(written)]
+    with VirtualCluster(3, rate=FAST, share=[FAULTY.parent, folder]) as cluster:
+        cluster.set_rate(2, SLOW)
         command = cluster.mpiexec(Launcher.beside(), [2, 1, 1], "block", program)
         done: subprocess.CompletedProcess[str] = cluster.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
         )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return load(folder / "a.json")
+    return written
+
+
+@pytest.fixture(scope="module")
+def result(file: Path) -> Result:
+    """What the run found."""
+    return load(file)
 
 
 def test_nodes_are_those_of_the_cluster(result: Result) -> None:
@@ -52,15 +55,27 @@ def test_nodes_are_those_of_the_cluster(result: Result) -> None:
 
 
 def test_the_node_behind_the_slow_link_is_named(result: Result) -> None:
-    slow = {one.members for one in result.stragglers if one.evidence == "bandwidth"}
-    assert slow == {(2,)}
-    texts = [one.text for one in result.stragglers if one.evidence == "bandwidth"]
-    assert any(text.startswith("node 2 sends") for text in texts)
+    """Before all: a busy machine may slow another one down as well, but not as much."""
+    slow = [one for one in result.stragglers if one.evidence == "bandwidth"]
+    worst = min(slow, key=lambda one: one.value)
+    assert (worst.members, worst.stands_out) == ((2,), True)
+    assert any(one.text.startswith("node 2 sends") for one in slow)
 
 
 def test_the_stopped_rank_is_named(result: Result) -> None:
     (found,) = (one for one in result.stragglers if one.kind == "rank")
     assert (found.members, found.stands_out) == ((1,), True)
+
+
+def test_the_report_names_them(file: Path) -> None:
+    command = [sys.executable, "-P", "-m", "hierring", "report", str(file), "--markdown", "-"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
+        check=True,
+    )  # fmt: skip
+    summary = done.stdout.partition("Summary")[2].partition("\n## ")[0]
+    assert "Slow: node 2 sends" in summary
+    assert "Slow: rank 1 (node 0)" in summary
 
 
 def test_no_algorithm_is_faster_than_the_wire(result: Result) -> None:
@@ -69,8 +84,9 @@ def test_no_algorithm_is_faster_than_the_wire(result: Result) -> None:
     for case in large:
         assert case.bounds.wire is not None
         # 2(M-1)/M S at the rate of the slow link; its bucket lets a little more through at once.
-        assert case.bounds.wire == pytest.approx(4 / 3 * 2**20 / SLOW / 1e9, rel=0.5)
-        assert case.times.min > 0.7 * case.bounds.wire
+        assert case.bounds.wire == pytest.approx(4 / 3 * 2**20 / SLOW_GB_S / 1e9, rel=0.5)
+        # MPI may let the odd node send S alone, 3/4 of that, and the bucket counts once more.
+        assert case.times.min > 0.5 * case.bounds.wire
         assert case.bounds.bound == case.bounds.wire
 
 
