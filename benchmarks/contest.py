@@ -205,7 +205,7 @@ def peer_settings(vendor: str, layout: Layout, cores: int) -> dict[str, str]:
     if vendor == "mpich":
         settings |= {"HYDRA_BINDING": "none" if crowded else "core"}
         settings |= {} if one_node else {"UCX_NET_DEVICES": _NIC}
-        settings |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"} if crowded else {}
+        # Its threads give way by themselves; MPIR_CVAR_ENABLE_HEAVY_YIELD made small calls slower.
     elif vendor == "openmpi":
         # Where there is more than one node, `hierring cluster run` names the network to it.
         settings |= {"PRTE_MCA_hwloc_default_binding_policy": "none" if crowded else "core"}
