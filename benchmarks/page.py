@@ -19,7 +19,7 @@ from hierring.errors import HierringError
 __all__ = ["main", "page"]
 
 _SHORT = {
-    "peers": "--ranks 2,4 --sizes 64,64M --factor 32 --calls 7 --rounds 2",
+    "peers": "--ranks 2,4 --sizes 64,64M --factor 32 --calls 7 --rounds 3",
     "wire": "--rate 1gbit --sizes 64K,16M --factor 16 --calls 5",
 }
 _LONG = {
