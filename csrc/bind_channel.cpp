@@ -3,8 +3,7 @@
 // Here statuses become Python's: an errno an OSError, an interrupted wait the exception its signal
 // handler raised. std::invalid_argument is ValueError and std::logic_error RuntimeError by
 // nanobind. One file, because it is one table: each entry hands a method of Channel to Python.
-#include "bind.hpp"
-#include "channel_pipeline.hpp"
+#include "bind_channel.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -21,13 +20,9 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace hierring {
-namespace {
 
-// Work on fewer bytes than this is over before another thread could make use of the GIL.
-constexpr std::size_t kWorthReleasing = 16384;
-
-// Lets Python handle its signals. Only the main thread can, and the others must not wait for the
-// GIL in vain: a computing main thread would hold up their channel by milliseconds.
+// Only the main thread can, and the others must not wait for the GIL in vain: a computing main
+// thread would hold up their channel by milliseconds.
 bool handle_signals() {
     if (syscall(SYS_gettid) != getpid()) {
         return false;
@@ -36,41 +31,10 @@ bool handle_signals() {
     return PyErr_CheckSignals() != 0;
 }
 
-// A channel with its pipeline, and the views of the operation in progress.
-struct PyChannel {
-    PyChannel(const PySegment &segment, unsigned local_rank, const Geometry &geometry, bool ring)
-        : segment(segment.open()), channel(segment.open(), local_rank, geometry, ring),
-          pipeline(channel) {
-        channel.set_signal_hook(handle_signals);
-    }
+namespace {
 
-    // Refuses to write to the parent's shared memory.
-    void own() const {
-        if (channel.in_forked_child()) {
-            throw std::runtime_error("this channel belongs to the parent process");
-        }
-    }
-
-    // Runs a wait without the GIL.
-    template <typename Wait>
-    int wait(Wait &&wait) {
-        own();
-        Status status;
-        {
-            const nb::gil_scoped_release release;
-            status = wait();
-        }
-        if (status == Status::interrupted) {
-            throw nb::python_error();
-        }
-        return static_cast<int>(status);
-    }
-
-    std::shared_ptr<Segment> segment;
-    Channel channel;
-    Pipeline pipeline;
-    nb::object x, out;
-};
+// Work on fewer bytes than this is over before another thread could make use of the GIL.
+constexpr std::size_t kWorthReleasing = 16384;
 
 // Gives the GIL away if the work on so many bytes is worth it.
 class MaybeRelease {
@@ -386,6 +350,7 @@ void bind_channel(nb::module_ &module) {
             "local_size"_a, "cell_bytes"_a, "window_cells"_a, "small_bytes"_a)
         .def_prop_ro("slot_nbytes",
                      [](const PyChannel &self) { return self.channel.layout().slot_nbytes(); })
+        .def_prop_ro("seq", [](const PyChannel &self) { return self.channel.seq(); })
         .def_prop_ro("local_rank", [](const PyChannel &self) { return self.channel.local_rank(); })
         .def_prop_ro("local_size", [](const PyChannel &self) { return self.channel.local_size(); })
         .def("reserve",
@@ -418,6 +383,7 @@ void bind_channel(nb::module_ &module) {
     bind_calls(cls);
     bind_pipeline(cls);
     bind_failure(cls);
+    bind_whole_call(module);
 }
 
 } // namespace hierring

@@ -91,6 +91,26 @@ Flag Channel::arrival_flag(unsigned local_rank, unsigned parity) const noexcept 
 void Channel::arrive(std::uint64_t seq, std::uint64_t digest, std::span<const std::byte> descriptor,
                      double scale, const View *small) {
     const std::size_t nbytes = small == nullptr ? 0 : small->nbytes();
+    std::byte *const payload = write_arrival(seq, digest, descriptor, scale, nbytes);
+    if (nbytes != 0) {
+        pack(*small, 0, small->count(), payload);
+    }
+    announce();
+}
+
+void Channel::arrive(std::uint64_t seq, std::uint64_t digest, std::span<const std::byte> descriptor,
+                     std::span<const std::byte> small) {
+    std::byte *const payload = write_arrival(seq, digest, descriptor, 1.0, small.size());
+    if (!small.empty()) {
+        copy(payload, small.data(), small.size());
+    }
+    announce();
+}
+
+// Writes all of the arrival but its payload; returns where that belongs.
+std::byte *Channel::write_arrival(std::uint64_t seq, std::uint64_t digest,
+                                  std::span<const std::byte> descriptor, double scale,
+                                  std::size_t nbytes) {
     if (seq != seq_ + 1) {
         throw std::invalid_argument("operations must be entered in sequence");
     }
@@ -110,15 +130,17 @@ void Channel::arrive(std::uint64_t seq, std::uint64_t digest, std::span<const st
     Arrival &arrival = own.arrival[parity()];
     arrival.payload = static_cast<std::uint32_t>(nbytes) | (scale == 1.0 ? 0 : kScaled);
     arrival.digest = digest;
-    if (nbytes != 0) {
-        pack(*small, 0, small->count(),
-             nbytes <= kInlineBytes ? arrival.inline_payload
-                                    : at(layout_.slot(local_rank_) + layout_.small(parity())));
-    }
-    own.status.seq.store(seq, std::memory_order_relaxed);
+    return nbytes <= kInlineBytes ? arrival.inline_payload
+                                  : at(layout_.slot(local_rank_) + layout_.small(parity()));
+}
+
+// Publishes a written arrival.
+void Channel::announce() noexcept {
+    SlotHead &own = head(local_rank_);
+    own.status.seq.store(seq_, std::memory_order_relaxed);
     own.status.since_ns.store(now_ns(), std::memory_order_relaxed);
     note(Phase::enter, 0, -1);
-    publish(arrival_flag(local_rank_, parity()), static_cast<std::uint32_t>(seq));
+    publish(arrival_flag(local_rank_, parity()), static_cast<std::uint32_t>(seq_));
 }
 
 // The first peer, in cyclic order behind us, that has not arrived, or the own rank if all have.
@@ -153,6 +175,20 @@ Status Channel::arrivals(std::int64_t until_ns) {
     }
     head(local_rank_).status.waiting_for.store(-1, std::memory_order_relaxed);
     return Status::done;
+}
+
+bool Channel::arrivals_soon(std::int64_t until_ns) {
+    while (true) {
+        const unsigned peer = first_missing();
+        if (peer == local_rank_) {
+            return true;
+        }
+        const TimedWait timed(*clock_, Spent::wait_arrival, peer);
+        if (!waiter_.spin(arrival_flag(peer, parity()), static_cast<std::uint32_t>(seq_),
+                          until_ns)) {
+            return false;
+        }
+    }
 }
 
 std::vector<unsigned> Channel::missing() const {

@@ -85,12 +85,22 @@ class Channel final : Watch {
 
     // --- arrival ---
 
+    // The current operation, or the last one.
+    std::uint64_t seq() const noexcept { return seq_; }
+
     // Publishes the arrival at operation `seq`, which follows the one before.
     void arrive(std::uint64_t seq, std::uint64_t digest, std::span<const std::byte> descriptor,
                 double scale, const View *small);
 
+    // The same with a contiguous payload and no scale.
+    void arrive(std::uint64_t seq, std::uint64_t digest, std::span<const std::byte> descriptor,
+                std::span<const std::byte> small);
+
     // Waits for all arrivals at the current operation.
     Status arrivals(std::int64_t until_ns);
+
+    // Waits for them without sleeping or looking around; false if that was not enough.
+    bool arrivals_soon(std::int64_t until_ns);
 
     // Tells whether all have arrived, without waiting.
     bool all_arrived() noexcept;
@@ -137,6 +147,14 @@ class Channel final : Watch {
     // Writes the own status line.
     void note(Phase phase, std::uint32_t step, int waiting_for) noexcept;
     Peer peer(unsigned local_rank) const;
+
+    // Tells whether somebody has broken the channel.
+    bool broken() const noexcept { return aborted(); }
+
+    // Tells whether this rank has left it.
+    bool has_left() const noexcept {
+        return head(local_rank_).status.left.load(std::memory_order_relaxed) != 0;
+    }
 
     // Breaks the channel, if nobody has yet, and wakes all ranks; true for the one whose cause
     // counts. Text beyond kCauseBytes is cut off. Writes the header.
@@ -194,6 +212,10 @@ class Channel final : Watch {
     Verdict &verdict_line(unsigned parity) const noexcept {
         return *reinterpret_cast<Verdict *>(at(layout_.verdict(parity)));
     }
+    std::byte *write_arrival(std::uint64_t seq, std::uint64_t digest,
+                             std::span<const std::byte> descriptor, double scale,
+                             std::size_t nbytes);
+    void announce() noexcept;
     Flag arrival_flag(unsigned local_rank, unsigned parity) const noexcept;
     Flag verdict_flag(unsigned parity) const noexcept;
     const std::byte *verdict_payload() const noexcept;

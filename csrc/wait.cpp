@@ -37,23 +37,28 @@ std::int64_t to_ns(double seconds) noexcept {
     return static_cast<std::int64_t>(std::min(seconds, most) * 1e9);
 }
 
+bool Waiter::spin(Flag flag, std::uint32_t value, std::int64_t until_ns) noexcept {
+    for (unsigned i = 0; i < pauses_; ++i) {
+        pause_instruction();
+        if (reached(look(flag), value)) {
+            return true;
+        }
+    }
+    for (unsigned i = 0; i < yields_ && now_ns() < until_ns; ++i) {
+        sched_yield();
+        if (reached(look(flag), value)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 Status Waiter::wait(Flag flag, std::uint32_t value, unsigned local_rank, std::int64_t until_ns) {
     if (reached(look(flag), value)) {
         return Status::done;
     }
-    if (until_ns > 0) {
-        for (unsigned i = 0; i < pauses_; ++i) {
-            pause_instruction();
-            if (reached(look(flag), value)) {
-                return Status::done;
-            }
-        }
-        for (unsigned i = 0; i < yields_ && now_ns() < until_ns; ++i) {
-            sched_yield();
-            if (reached(look(flag), value)) {
-                return Status::done;
-            }
-        }
+    if (until_ns > 0 && spin(flag, value, until_ns)) {
+        return Status::done;
     }
     std::int64_t now = now_ns();
     if (now >= until_ns) { // nobody sleeps, so the line with the sleepers is left alone

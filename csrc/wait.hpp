@@ -58,6 +58,9 @@ class Waiter {
     // still has not got there: what a rank published before it went counts.
     Status wait(Flag flag, std::uint32_t value, unsigned local_rank, std::int64_t until_ns);
 
+    // The first rungs of the ladder alone: pauses and yields. True once the flag has got there.
+    bool spin(Flag flag, std::uint32_t value, std::int64_t until_ns) noexcept;
+
     // Looks at the abort word and for signals if 10 ms have passed since the last time, for loops
     // that work and never wait. done, aborted, interrupted, or pending after `until_ns`.
     Status glance(std::int64_t until_ns);

@@ -253,6 +253,10 @@ class Channel:
         local_size: int, cell_bytes: int, window_cells: int, small_bytes: int
     ) -> int: ...
     @property
+    def seq(self) -> int:
+        """The operation that was entered last."""
+
+    @property
     def slot_nbytes(self) -> int:
         """Bytes of one rank's slot."""
 
@@ -461,3 +465,62 @@ class Channel:
         """Mark this rank as left, for good, and wake its peers."""
 
     def stats(self) -> ChannelStats: ...
+
+# --- whole calls -------------------------------------------------------------------------------
+
+@final
+class WholeCall:
+    """All-reduces inside one node, from the user's tensors to the result in a single call.
+
+    Takes NumPy arrays and torch tensors in contiguous CPU memory, with dtypes, operators and counts
+    it has a recipe for. The other ranks can't tell whether one makes an operation so or in steps.
+
+    `run` needs no lock of its caller: it keeps the GIL, for 0.2 ms at most, and does nothing while
+    a thread has the claim to be inside a collective. It answers 0 if this is not for it, and
+    nothing has happened; 1: done; 2: entered, but not ended soon, or the ranks differ: this thread
+    has the claim, and goes on after ``arrive`` and ``begin``; 3: large, and nothing has happened:
+    `run_large`, under the communicator's lock, answers likewise and works without the GIL.
+    """
+
+    def __init__(self, channel: Channel) -> None: ...
+    def know_numpy(
+        self, array_type: object, dtypes: dict[object, int], probe: object, address: int
+    ) -> bool:
+        """Learn to look at NumPy arrays; False, and nothing learned, if they look otherwise here.
+
+        Args:
+            probe: a float64 array of the shape (2, 3) at this address.
+        """
+
+    def know_torch(self, types: list[object], dtypes: dict[object, int], increment: object) -> None:
+        """The same for tensors of these types; `increment` is told of those written, in a tuple."""
+
+    @property
+    def knows_torch(self) -> bool: ...
+    def learn(
+        self,
+        op: str,
+        dtype: int,
+        code: int,
+        count: int,
+        cell_elems: int,
+        divisor: float,
+        digest: int,
+        descriptor: bytes,
+    ) -> None:
+        """Keep a recipe. `op` is what users say, `code` its number; else as in arrive, begin."""
+
+    def run(self, x: object, op: object, out: object | None) -> int: ...
+    def run_large(self, x: object, op: object, out: object | None) -> int: ...
+    def claim(self) -> None: ...
+    def release(self) -> None: ...
+    @property
+    def claimed(self) -> bool: ...
+    @property
+    def mine(self) -> bool: ...  # claimed by this thread
+    @property
+    def done_here(self) -> bool: ...  # the last `run` was this thread's, and is done
+    @property
+    def settled(self) -> int: ...  # the last operation that it has completed
+    @property
+    def completed(self) -> tuple[int, int]: ...  # operations: small, large

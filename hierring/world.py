@@ -142,9 +142,10 @@ def allreduce(
     timeout: Timeout = None,
 ) -> Any:
     """Reduce `x` over all ranks, in place or into `out`. See Communicator.allreduce."""
-    return init().allreduce(
-        x, op, out=out, algorithm=algorithm, wire_dtype=wire_dtype, scale=scale, timeout=timeout
-    )
+    comm = _default
+    if comm is None or comm._closed:
+        comm = init()
+    return comm._allreduce(x, op, out, algorithm, wire_dtype, scale, timeout)
 
 
 def allreduce_coalesced(

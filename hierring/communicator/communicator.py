@@ -88,6 +88,7 @@ class Communicator(Collectives):
             contact.comm.Free()  # all ranks raise, and get here
             raise
         self._engine = Engine(contact, self._topology, memory, self._config)
+        self._connect_whole_calls()
         exit_hook.watch(self)
 
     # --- who and where -------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class Communicator(Collectives):
     def statistics(self) -> Statistics:
         """What this rank has done so far: operations, bytes, time; local."""
         with self._lock:
-            return collect(self._engine, self._completed)
+            return collect(self._engine, self._completed_in_all())
 
     # --- life cycle ------------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ class Communicator(Collectives):
         that has died never will); the communicator stays broken and rebuild may be called again.
         """
         seconds = self._seconds(timeout, self._config.init_timeout_s)
-        with self._lock:
+        with self._turn():
             self._check_usable("rebuild")
             old = self._engine
             if self._next is None:
@@ -174,14 +175,16 @@ class Communicator(Collectives):
                     self._contact.world, tags, self._contact.counters,
                 )  # fmt: skip
             contact = self._next
-            counts = contact.allgather((self._completed, old.entered), seconds, "rebuild")
+            counts = contact.allgather((self._completed_in_all(), old.entered), seconds, "rebuild")
             # From here on all ranks are in this generation, whatever else goes wrong.
             self._contact, self._next = contact, None
             drain(old, contact)
             memory = build_memory(contact, self._topology, self._config, self._named)
             before = max(entered for _, entered in counts)
+            engine = Engine(contact, self._topology, memory, self._config, before, old.tally)
             old.tally.end_generation(old)
-            self._engine = Engine(contact, self._topology, memory, self._config, before, old.tally)
+            self._completed, self._engine = self._completed_in_all(), engine
+            self._connect_whole_calls()
             return [completed for completed, _ in counts]
 
     def close(self, *, timeout: Timeout = None) -> None:
@@ -189,12 +192,13 @@ class Communicator(Collectives):
 
         Closing twice is fine. The tensors, and MPI itself, stay as they are.
         """
-        with self._lock:
-            if self._closed or self._forked:
-                return
-            if self._engine.cause() is None:
-                self._operate("close", timeout, lambda engine: requests.plain("close"))
-                self._closed = True
+        if self._closed or self._forked:
+            return
+        whole = self._engine.cause() is None
+        if whole:
+            self._operate("close", timeout, lambda engine: requests.plain("close"))
+        with self._turn():
+            if whole and not self._closed:
                 # A slower rank, still in its close, must not take the freed lock for a death.
                 self._engine.channel.leave()
                 self._engine.memory.close()

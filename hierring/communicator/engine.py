@@ -43,24 +43,35 @@ class Engine(Generation):
         cause = self.cause()
         if cause is not None:
             raise cause.error()
-        self._seq += 1
+        self._seq = self.seq + 1
+        return self._begun(name, seconds)
+
+    def take_over(self, name: str, seconds: float) -> Call:
+        """Go on with the operation that `whole` has entered."""
+        self._seq = self.channel.seq
+        return self._begun(name, seconds)
+
+    def _begun(self, name: str, seconds: float) -> Call:
         now = self.tally.clock.start()
-        return Call(name, self._seq, self.number_of(self._seq), now, now + seconds)
+        return Call(name, self._seq, self.entered, now, now + seconds)
 
     def settle(self) -> None:
         """The call is over for the caller too, or will raise on every rank."""
         self._settled = self._seq
 
-    def abandon(self, name: str, error: BaseException, entered: bool) -> None:
+    def abandon(
+        self, name: str, error: BaseException, entered: bool, known: bool | None = None
+    ) -> None:
         """A call ends by `error` on this rank: break the communicator, unless all ranks know.
 
         Also where the data had already arrived, or the call not begun: whoever catches the error
         and makes the call again would meet ranks that are one call before or behind.
         """
-        known = self._settled == self._seq if entered else isinstance(error, HierringError)
+        if known is None:
+            known = self.settled == self.seq if entered else isinstance(error, HierringError)
         if known or self.cause() is not None:
             return
-        seq = self._seq if entered else self._seq + 1
+        seq = self.seq if entered else self.seq + 1
         call = Call(name, seq, self.number_of(seq), 0.0, 0.0)
         self.interrupted(call, error, None)
 
@@ -70,10 +81,13 @@ class Engine(Generation):
         descriptor: Descriptor,
         transfer: Transfer | None,
         work: Callable[[Guard], object] | None = None,
+        *,
+        arrived: bool = False,
     ) -> None:
         """Carry out one operation; every rank must come here for each sequence number.
 
         Args:
+            arrived: `whole` has entered the operation, and has begun it if it is large.
             work: what to do instead of a transfer once all ranks are here. It waits with the guard
                 only, and drives messages with `self.progress`.
 
@@ -86,6 +100,8 @@ class Engine(Generation):
         guard = Guard(self, call)
         before = self.contact.counters.payload()
         try:
+            if not arrived:
+                self._arrive(call, descriptor, transfer)
             verdict = self._open(call, guard, descriptor, transfer)
             if verdict.bad:
                 self.channel.fail()
@@ -108,9 +124,7 @@ class Engine(Generation):
         if verdict.bad:
             raise mismatch_error(self, call, verdict)
 
-    def _open(
-        self, call: Call, guard: Guard, descriptor: Descriptor, transfer: Transfer | None
-    ) -> Verdict:
+    def _arrive(self, call: Call, descriptor: Descriptor, transfer: Transfer | None) -> None:
         channel = self.channel
         digest, packed = descriptor.pack()
         if transfer is None:
@@ -122,6 +136,11 @@ class Engine(Generation):
             if transfer.algorithm == "hierarchical" and transfer.count:
                 self.rails.begin(transfer)
                 channel.advance()
+
+    def _open(
+        self, call: Call, guard: Guard, descriptor: Descriptor, transfer: Transfer | None
+    ) -> Verdict:
+        channel = self.channel
         channel.note(_core.OPENING, 0, -1)
         if self.topology.num_nodes == 1:
             guard.wait(channel.arrivals)

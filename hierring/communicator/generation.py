@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hierring.communicator import exit_hook, stall
+from hierring.communicator import exit_hook, stall, whole
 from hierring.communicator.descriptor import quote
 from hierring.communicator.failure import DEAD, INTERRUPTED, LEFT, MPI_ERROR, Broken, Cause
 from hierring.communicator.rails import Rails
@@ -80,6 +80,7 @@ class Generation:
         self.control: Control | None = None
         self.tally = tally or Tally(topology.local_size)
         self.channel.set_clock(self.tally.clock)
+        self.whole = whole.make(self.channel)
         self.progress = Progress(self.tally.clock)
         self._before = operations_before
         self._seq = 0
@@ -114,12 +115,17 @@ class Generation:
     @property
     def seq(self) -> int:
         """The last operation this rank has entered, by its number on the channel."""
-        return self._seq
+        return max(self._seq, self.channel.seq)
 
     @property
     def entered(self) -> int:
         """Operations this rank has entered, through all rebuilds."""
-        return self.number_of(self._seq)
+        return self.number_of(self.seq)
+
+    @property
+    def settled(self) -> int:
+        """The last operation that is over for the caller too, or will raise on every rank."""
+        return max(self._settled, self.whole.settled)
 
     def cause(self) -> Cause | None:
         """Why this communicator is broken, if it is."""

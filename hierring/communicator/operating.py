@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,29 +22,64 @@ __all__ = ["Operating", "Timeout"]
 
 Timeout = float | timedelta | None
 
+_LET_PASS_S = 50e-6
+
 
 class Operating:
     """A communicator's state as far as operations need it. One thread at a time is inside."""
 
     _config: Config
     _engine: Engine
+    #: `run` of the engine's WholeCall, where there can be whole calls.
+    _run_whole: Callable[[Any, object, Any], bool | None] | None = None
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._lock = threading.RLock()
-        self._inside = False
         self._closed = False
         self._forked = False
         self._completed = 0
 
-    def _operate(self, name: str, timeout: Timeout, prepare: Callable[[Engine], Request]) -> Any:
-        """One operation from arguments to result."""
+    def _operate(
+        self, name: str, timeout: Timeout, prepare: Callable[..., Request], *arguments: Any
+    ) -> Any:
+        """One operation from arguments to result; `prepare` takes the engine and the arguments."""
         with self._entered(name, timeout) as (engine, call, check):
-            request = self._prepared(engine, call, lambda: (check(), prepare(engine))[1])
+            request = self._prepared(
+                engine, call, lambda: (check(), prepare(engine, *arguments))[1]
+            )
             engine.run(call, request.descriptor, request.transfer)
             result = request.finish()
             self._completed += 1
             return result
+
+    def _take_over(self, name: str, prepare: Callable[..., Request], *arguments: Any) -> Any:
+        """Go on with an operation that `engine.whole` has entered, and claimed. The lock is held.
+
+        Preparing refuses nothing: the same arguments have been looked at. After an exception comes
+        `_abandon_claimed`.
+        """
+        engine = self._engine
+        call = engine.take_over(name, self._config.timeout_s)
+        request = prepare(engine, *arguments)
+        engine.run(call, request.descriptor, request.transfer, arrived=True)
+        result = request.finish()
+        self._completed += 1
+        engine.settle()
+        self._leave_call()
+        return result
+
+    def _abandon_claimed(self, name: str, error: BaseException) -> None:
+        """A call ends by an exception that may have come at any point of a whole call."""
+        engine = self._engine
+        if engine.whole.mine:
+            try:
+                engine.abandon(name, error, entered=True)
+            finally:
+                self._leave_call()
+        elif engine.whole.done_here:
+            self._completed -= 1  # not for the caller, who gets the exception instead of the result
+            engine.abandon(name, error, entered=True, known=False)
 
     @contextmanager
     def _entered(
@@ -55,12 +91,12 @@ class Operating:
         entering, so that the other ranks don't wait. A call that ends by an exception which the
         other ranks don't know of breaks the communicator, at whatever point it was.
         """
-        with self._lock:
+        with self._turn():
             self._check_usable(name)
             engine = self._engine
             before = engine.seq
             try:
-                self._inside = True
+                engine.whole.claim()
                 seconds, check = self._config.timeout_s, lambda: None
                 try:
                     seconds = self._seconds(timeout, seconds)
@@ -72,8 +108,33 @@ class Operating:
                 engine.abandon(name, error, entered=engine.seq != before)
                 raise
             finally:
-                self._inside = False
-                engine.tally.clock.stop()
+                self._leave_call()
+
+    def _connect_whole_calls(self) -> None:
+        engine = self._engine
+        self._run_whole = engine.whole.run if engine.topology.num_nodes == 1 else None
+
+    def _completed_in_all(self) -> int:
+        return self._completed + sum(self._engine.whole.completed)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The lock, while no other thread is inside. Not to be nested.
+
+        A small whole call holds no lock while it runs; if it takes long, its thread claims it and
+        asks for the lock. Whoever gets that first lets it pass.
+        """
+        while True:
+            with self._lock:
+                whole = self._engine.whole
+                if not whole.claimed or whole.mine:
+                    yield
+                    return
+            time.sleep(_LET_PASS_S)
+
+    def _leave_call(self) -> None:
+        self._engine.whole.release()
+        self._engine.tally.clock.stop()
 
     def _prepared(self, engine: Engine, call: Call, prepare: Callable[[], Any]) -> Any:
         """What `prepare` returns; if it raises, the other ranks are told before this one raises."""
@@ -100,7 +161,7 @@ class Operating:
             )
         if self._closed:
             raise HierringError("this communicator is closed: make a new one")
-        if self._inside:
+        if self._engine.whole.mine:
             raise HierringError(
                 f"{name} was called from inside another collective of the same communicator (a "
                 "signal handler?): set a flag there and call it afterwards"

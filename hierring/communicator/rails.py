@@ -86,25 +86,23 @@ class Rails:
 
     def begin(self, transfer: Transfer) -> None:
         """Hand the transfer to the node's channel; nothing but own cells is written yet."""
-        layout, topology = self._memory.layout, self._topology
-        flow = self.flow(transfer)
+        topology, flow = self._topology, self.flow(transfer)
         runners = 0
         if topology.num_nodes > 1:
             runners = min(topology.local_size, self._rail_count(transfer, flow))
         self._memory.channel.begin(
             transfer.contribute, transfer.x, transfer.out, transfer.dtype, flow.work,
             transfer.op.op, flow.node_divisor, 1.0, runners, False, transfer.count,
-            self._cell_elems(transfer, flow, layout),
+            self.cell_elems(transfer),
             None if transfer.pieces is None else transfer.pieces.table,
         )  # fmt: skip
 
     def run(self, transfer: Transfer, progress: Progress, ticker: Ticker) -> None:
         """The phases of a begun and opened transfer over several nodes."""
-        topology, layout = self._topology, self._memory.layout
-        flow = self.flow(transfer)
+        topology, flow = self._topology, self.flow(transfer)
         rails = self._rail_count(transfer, flow)
         mine = [rail for rail in range(rails) if rail % topology.local_size == topology.local_rank]
-        slicing = Slicing(self._memory, transfer, flow, self._cell_elems(transfer, flow, layout))
+        slicing = Slicing(self._memory, transfer, flow, self.cell_elems(transfer))
         done = InOrder(slicing, len(mine), self._memory.channel.gathered)
         tasks = [
             self._shard(slicing, transfer, flow, rail, rails, slot, done)
@@ -172,9 +170,11 @@ class Rails:
         need = algorithms.scratch_nbytes(name, part.nbytes, link.size, flow.work_size)
         return run(link, part, self._scratch_for(key, need), flow.combine)
 
-    def _cell_elems(self, transfer: Transfer, flow: Flow, layout: Layout) -> int:
+    def cell_elems(self, transfer: Transfer) -> int:
+        """Elements of a piece of this transfer."""
         ring_schedule = self._config.intra_schedule == "ring"
-        return transfer.cell_elems(layout.cell_bytes, flow.work, ring_schedule)
+        cell_bytes = self._memory.layout.cell_bytes
+        return transfer.cell_elems(cell_bytes, self.flow(transfer).work, ring_schedule)
 
     # --- flat ----------------------------------------------------------------------------------
 

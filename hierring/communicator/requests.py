@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hierring import buffers
+from hierring.communicator import whole
 from hierring.communicator.descriptor import ALGORITHMS, KINDS, Descriptor, digest_of
 from hierring.communicator.transfer import Transfer
 from hierring.config import algorithm_for, parse_algorithm
@@ -89,9 +90,9 @@ def allreduce(
     x: Any,
     op: object,
     out: Any,
-    algorithm: str | None,
-    wire_dtype: str | None,
-    scale: float | None,
+    algorithm: str | None = None,
+    wire_dtype: str | None = None,
+    scale: float | None = None,
 ) -> Request:
     """Communicator.allreduce."""
     if out is None:
@@ -110,7 +111,10 @@ def allreduce(
         "reduce", source.view, target.view, dtype, how.wire, how.op, source.count,
         how.scale, how.algorithm, keeps=(source, target),
     )  # fmt: skip
-    return Request(how.descriptor("allreduce", dtype, source.count), transfer, finish)
+    descriptor = how.descriptor("allreduce", dtype, source.count)
+    if algorithm is None and wire_dtype is None and scale is None:
+        whole.learn(engine, op, source, target, transfer, descriptor)
+    return Request(descriptor, transfer, finish)
 
 
 def _item(index: int, tensor: Any) -> Buffer:
@@ -140,7 +144,7 @@ def allreduce_coalesced(
     the first operation, before any tensor of any group is written.
     """
     items = [_item(index, tensor) for index, tensor in enumerate(tensors)]
-    whole = digest_of([(int(item.dtype), item.count) for item in items])
+    all_items = digest_of([(int(item.dtype), item.count) for item in items])
     groups: dict[DType, list[Buffer]] = {}
     for item in items:
         groups.setdefault(item.dtype, []).append(item)
@@ -152,11 +156,11 @@ def allreduce_coalesced(
             "reduce", joined.view, joined.view, dtype, how.wire, how.op, joined.count,
             how.scale, how.algorithm, keeps=(joined, *members),
         )  # fmt: skip
-        descriptor = how.descriptor("allreduce_coalesced", dtype, joined.count, whole)
+        descriptor = how.descriptor("allreduce_coalesced", dtype, joined.count, all_items)
         requests.append(Request(descriptor, transfer, joined.written))
     values = [item.value for item in items]
     if not requests:
-        empty = Descriptor(KINDS.index("allreduce_coalesced"), extra=whole)
+        empty = Descriptor(KINDS.index("allreduce_coalesced"), extra=all_items)
         requests.append(Request(empty, None, lambda: None))
     last = requests[-1]
 

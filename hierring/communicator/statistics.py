@@ -130,6 +130,12 @@ class Tally:
     def end_generation(self, engine: Engine) -> None:
         """Keep what was counted in a segment that will be given up."""
         self.shared_memory_before += _written(engine)
+        self.algorithms = self.moved(engine)
+
+    def moved(self, engine: Engine) -> Counter[str]:
+        """Data movements by algorithm, those of whole calls included."""
+        small, large = engine.whole.completed
+        return self.algorithms + Counter(small=small, hierarchical=large)
 
     def phases(self) -> PhaseTimes:
         accounts, total, _ = self.clock.read()
@@ -157,7 +163,7 @@ def collect(engine: Engine, operations: int) -> Statistics:
         scratch_nbytes=engine.scratch_nbytes,
         phases=tally.phases(),
         waited_for=tally.waited_for(engine.local_ranks),
-        algorithms=dict(tally.algorithms),
+        algorithms=dict(tally.moved(engine)),
     )
 
 

@@ -46,7 +46,7 @@ def works(check: Checks, comm: hr.Communicator, label: str) -> None:
 
 
 def interrupt(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, after: bool
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool
 ) -> Callable[[], None]:
     """Make a method raise KeyboardInterrupt, before or after its work; returns how to undo it."""
     original = getattr(owner, name)
@@ -60,6 +60,10 @@ def interrupt(
     return lambda: monkeypatch.setattr(owner, name, original)
 
 
+class Whole:
+    """Stands for the two ways in which a call can be made as a whole."""
+
+
 @pytest.mark.parametrize("count", [3, 5000])
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
@@ -67,16 +71,22 @@ def interrupt(
         (Engine, "enter", False),  # before the call has a number
         (Engine, "enter", True),  # it has one, and nobody knows of it yet
         (Buffer, "written", False),  # the data has arrived everywhere
+        (Whole, "run", True),  # the same, in a call that was made as a whole
     ],
 )
 def test_an_interrupt_in_the_code_around_the_waits(
     comm: hr.Communicator,
     monkeypatch: pytest.MonkeyPatch,
-    owner: type,
+    owner: Any,
     name: str,
     after: bool,
     count: int,
 ) -> None:
+    if owner is Whole:
+        # A small tensor is reduced by `_run_whole` itself, a large one by what comes after it.
+        owner, name = comm, "_run_whole" if count == 3 else "_under_lock"
+    else:
+        monkeypatch.setattr(comm, "_run_whole", None)
     victim = SIZE - 1
     with Checks() as check:
         works(check, comm, "before")

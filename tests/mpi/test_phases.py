@@ -123,6 +123,7 @@ def test_phases_are_what_the_algorithm_does(comm: hr.Communicator) -> None:
 @pytest.mark.parametrize(
     ("name", "late"),
     [("barrier", SIZE - 1), ("small", 0), ("hierarchical", SIZE - 1), ("ring", 0)],
+    ids=["barrier-last", "small-first", "hierarchical-last", "ring-first"],  # whatever the size
 )
 def test_a_late_rank_is_waited_for(
     comm: hr.Communicator, control: MPI.Comm, name: str, late: int
