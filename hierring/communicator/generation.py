@@ -115,7 +115,7 @@ class Generation:
     @property
     def seq(self) -> int:
         """The last operation this rank has entered, by its number on the channel."""
-        return max(self._seq, self.channel.seq)
+        return max(self._seq, int(self.channel.seq))
 
     @property
     def entered(self) -> int:

@@ -149,7 +149,8 @@ def test_a_cancelled_job_saves_and_leaves_nothing(slurm: SlurmCluster, slurm_fol
     slurm.run(["scontrol", "requeue", job])
     slurm.wait_for_output(job, "saved after step")
     slurm.until(lambda: slurm.job(job)["JobState"] == "PENDING", "the job to be queued again")
-    # Else in two minutes; not at once, for a node refuses what is not a second younger than the end.
+    # Else in two minutes; not at once, for a node refuses what is not a second younger than the
+    # end of the first run.
     slurm.run(["scontrol", "update", f"JobId={job}", "StartTime=now+2"])
     slurm.wait_for_output(job, "training from step", 2)
     steps = [int(step) for step in re.findall(r"step (\d+)", slurm.output(job))]

@@ -82,6 +82,9 @@ def test_an_interrupt_in_the_code_around_the_waits(
     after: bool,
     count: int,
 ) -> None:
+    if owner is Whole and comm.num_nodes() > 1:
+        assert comm._run_whole is None  # there are none over several nodes
+        return
     if owner is Whole:
         # A small tensor is reduced by `_run_whole` itself, a large one by what comes after it.
         owner, name = comm, "_run_whole" if count == 3 else "_under_lock"
