@@ -12,8 +12,8 @@ One file, because it declares one module.
 # Documented here, where editors and type checkers look, and not again in the bindings.
 # ruff: noqa: PYI021
 
-from collections.abc import Sequence
-from typing import Final, Literal, TypedDict, final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict, final
 
 import numpy as np
 import numpy.typing as npt
@@ -484,7 +484,7 @@ class WholeCall:
 
     def __init__(self, channel: Channel) -> None: ...
     def know_numpy(
-        self, array_type: object, dtypes: dict[object, int], probe: object, address: int
+        self, array_type: object, dtypes: Mapping[Any, int], probe: object, address: int
     ) -> bool:
         """Learn to look at NumPy arrays; False, and nothing learned, if they look otherwise here.
 
@@ -492,7 +492,7 @@ class WholeCall:
             probe: a float64 array of the shape (2, 3) at this address.
         """
 
-    def know_torch(self, types: list[object], dtypes: dict[object, int], increment: object) -> None:
+    def know_torch(self, types: list[object], dtypes: Mapping[Any, int], increment: object) -> None:
         """The same for tensors of these types; `increment` is told of those written, in a tuple."""
 
     @property

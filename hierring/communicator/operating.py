@@ -31,7 +31,7 @@ class Operating:
     _config: Config
     _engine: Engine
     #: `run` of the engine's WholeCall, where there can be whole calls.
-    _run_whole: Callable[[Any, object, Any], bool | None] | None = None
+    _run_whole: Callable[[Any, object, Any], int] | None = None
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -46,8 +46,8 @@ def learn(
 
     The arguments of the public call are all defaults but `op` and `out`.
     """
-    plain = transfer.algorithm == "hierarchical" and transfer.count > 0 and type(op) is str
-    if not (plain and source.view.contiguous and target.view.contiguous):
+    plain = transfer.algorithm == "hierarchical" and transfer.count > 0
+    if not isinstance(op, str) or not (plain and source.view.contiguous and target.view.contiguous):
         return
     if "torch" in (source.kind, target.kind) and not engine.whole.knows_torch:
         _learn_torch(engine.whole)
@@ -69,7 +69,7 @@ def _learn_torch(whole: _core.WholeCall) -> None:
 
 def _increment(torch: Any) -> Any:
     """What raises the version counters of a tuple of tensors; the short way where there is one."""
-    inner = getattr(torch._C, "_increment_version", None)
+    inner: Any = getattr(torch._C, "_increment_version", None)
     try:
         inner((torch.zeros(1),))
     except (TypeError, RuntimeError):  # an older release takes the tensor itself, or has another
