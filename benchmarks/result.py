@@ -184,11 +184,7 @@ def load(path: Path | str) -> Result:
     Raises:
         BadFileError: it can't be read, is of another schema, or holds what the schema does not.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise strict.BadFileError(f"{path} can't be read: {error}") from None
-    return loads(text, str(path))
+    return loads(strict.read_text(path), str(path))
 
 
 def loads(text: str, name: str) -> Result:

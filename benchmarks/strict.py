@@ -11,11 +11,12 @@ import json
 import math
 import types
 import typing
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hierring.errors import HierringError
 
-__all__ = ["BadFileError", "from_json", "schema_of", "to_json"]
+__all__ = ["BadFileError", "from_json", "read_text", "schema_of", "to_json"]
 
 T = TypeVar("T")
 
@@ -27,6 +28,18 @@ class BadFileError(HierringError):
 def to_json(value: Any) -> str:
     """Strict JSON of a dataclass: no NaN, no Infinity, names as they are in the class."""
     return json.dumps(dataclasses.asdict(value), allow_nan=False, indent=1) + "\n"
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a file of figures.
+
+    Raises:
+        BadFileError: it can't be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadFileError(f"{path} can't be read: {error}") from None
 
 
 def from_json(kind: type[T], text: str, name: str) -> T:

@@ -128,10 +128,7 @@ def load_model(path: Path | str) -> Model:
     Raises:
         BadFileError: it can't be read, is of another schema, or holds what the schema does not.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise strict.BadFileError(f"{path} can't be read: {error}") from None
+    text = strict.read_text(path)
     found: Any = strict.schema_of(text, str(path))
     if found != SCHEMA:
         raise strict.BadFileError(

@@ -44,7 +44,7 @@ def learn(
 ) -> None:  # fmt: skip
     """Leave a recipe for calls like this one, if a single call can do them.
 
-    The arguments of the public call are all defaults but `op` and `out`.
+    There is one node, and the arguments of the public call are all defaults but `op` and `out`.
     """
     plain = transfer.algorithm == "hierarchical" and transfer.count > 0
     if not isinstance(op, str) or not (plain and source.view.contiguous and target.view.contiguous):

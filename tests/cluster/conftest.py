@@ -5,6 +5,7 @@ Every job has a process group of its own and a time limit; at its end only that 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -37,6 +38,21 @@ def load_run_spmd() -> ModuleType:
     sys.modules["run_spmd"] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _what_killed_mpich_jobs_leave() -> Iterator[None]:
+    """Remove the files of MPICH's own that ranks killed by these tests could not remove."""
+    shm = Path("/dev/shm")
+    before = set(shm.glob("mpich_shm_*"))
+    yield
+    maps = ""
+    for process in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            maps += process.read_text(errors="replace")
+    for file in set(shm.glob("mpich_shm_*")) - before:
+        if str(file) not in maps:
+            file.unlink(missing_ok=True)
 
 
 @dataclass
