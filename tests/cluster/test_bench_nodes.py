@@ -79,15 +79,20 @@ def test_the_report_names_them(file: Path) -> None:
 
 
 def test_no_algorithm_is_faster_than_the_wire(result: Result) -> None:
+    """2(M-1)/M S at the rate that was found; and at the rate that the kernel lets through.
+
+    Other work on the machine makes the first rate smaller, as it does with any measured one, but
+    nothing makes the second one larger, save the bucket once at a time.
+    """
     large = [case for case in result.cases if case.nbytes == 2**20]
     assert {case.library for case in large} == {"hierring", "mpi"}
+    slowest = min(link.both for link in result.links)
+    assert slowest < 1.5 * SLOW_GB_S
     for case in large:
-        assert case.bounds.wire is not None
-        # 2(M-1)/M S at the rate of the slow link; its bucket lets a little more through at once.
-        assert case.bounds.wire == pytest.approx(4 / 3 * 2**20 / SLOW_GB_S / 1e9, rel=0.5)
-        # MPI may let the odd node send S alone, 3/4 of that, and the bucket counts once more.
-        assert case.times.min > 0.5 * case.bounds.wire
+        assert case.bounds.wire == pytest.approx(4 / 3 * 2**20 / slowest / 1e9, rel=1e-9)
         assert case.bounds.bound == case.bounds.wire
+        # MPI may let the odd node send S alone, 3/4 of that, and the bucket counts once more.
+        assert case.times.min > 0.5 * 4 / 3 * 2**20 / SLOW_GB_S / 1e9
 
 
 def test_bytes_between_nodes_are_those_of_theory(result: Result) -> None:
