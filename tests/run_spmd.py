@@ -9,9 +9,9 @@ such a value: then the nodes are virtual ones, with networks and hostnames of th
 `hierring cluster run`. Each job has a time limit, after which its whole family of processes is
 ended. Exit code 0 means that every job passed and that every test ran on some layout of each MPI.
 
-Without --thorough, the first MPI runs every file on every pretended layout; the other MPIs, and all
-MPIs on virtual nodes, deal the files out among the layouts of a kind: each runs every THIRD file,
-and those that a layout is all about run on each.
+Without --thorough, the first MPI runs every file on the pretended layouts in WHOLE; all other jobs
+deal the files out among the layouts of a kind: each runs every FOURTH file, and those that a layout
+is all about run on each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hierring.launch.mpi import Launcher
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path.name for path in (ROOT / "tests" / "mpi").glob("test_*.py"))
-THIRD = 3
+FOURTH = 4
 EVERYWHERE = ("test_topology.py",)
 
 
@@ -71,6 +71,8 @@ CLUSTERS = (
     Layout("cluster:2x4", 8, "2x4", "--nodes 2 --ranks-per-node 4"),
     Layout("cluster:cyclic:2", 8, "cyclic:2", "--nodes 2 --ranks-per-node 4 --placement cyclic"),
 )
+#: One node and several, and all that tests of one number of ranks ask for.
+WHOLE = ("1", "2", "4", "2x2", "3,1")
 LAYOUTS = {layout.name: layout for layout in (*PRETENDED, *CLUSTERS)}
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "deselected")
 
@@ -135,10 +137,10 @@ def environment(nodes: str | None, cluster: bool = False) -> dict[str, str]:
 
 def share(layout: Layout, mpi_index: int, thorough: bool) -> list[str]:
     """Name the files that one MPI runs on this layout."""
-    if thorough or (mpi_index == 0 and not layout.cluster):
+    if thorough or (mpi_index == 0 and layout.name in WHOLE):
         return FILES
     turn = (CLUSTERS if layout.cluster else PRETENDED).index(layout) + mpi_index
-    return sorted({*FILES[turn % THIRD :: THIRD], *EVERYWHERE})
+    return sorted({*FILES[turn % FOURTH :: FOURTH], *EVERYWHERE})
 
 
 def command(mpi: Mpi, layout: Layout, arguments: list[str]) -> list[str]:

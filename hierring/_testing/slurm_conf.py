@@ -35,7 +35,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 KillWait={kill_wait_s}
 GresTypes=gpu
 {nodes}

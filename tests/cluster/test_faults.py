@@ -124,7 +124,7 @@ def test_eight_ranks_on_one_core(launch: Launch, nodes: str | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", [None, "2x2", "1,1,2"], ids=layout_id)
+@pytest.mark.parametrize("nodes", [None, "2x2"], ids=layout_id)
 def test_waiting_costs_next_to_nothing(launch: Launch, nodes: str | None) -> None:
     """Five seconds of waiting, for a peer in the node or for another leader over MPI."""
     job = launch(4, "idle", 5, nodes=nodes).wait(45).check()

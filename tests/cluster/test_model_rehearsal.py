@@ -32,9 +32,10 @@ def rehearse(*options: str, limit_s: float) -> subprocess.CompletedProcess[str]:
 
 def test_one_command_measures_predicts_and_compares(tmp_path: Path) -> None:
     short = ("--calibrate", "2x1", "--layouts", "3x1", "--rates", "none", "--rounds", "1")
-    done = rehearse(*short, "--tries", "1", "--calls", "2", "--limit", "900", "--keep",
+    done = rehearse(*short, "--tries", "1", "--calls", "2", "--limit", "0", "--keep",
                     str(tmp_path), limit_s=240)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    # No prediction is right to the last digit, so the limit is passed.
+    assert done.returncode == 1, done.stdout + done.stderr
     assert [(layout, size) for layout, size, _ in ROW.findall(done.stdout)] == [
         ("3x1", "64 KiB"),
         ("3x1", "16 MiB"),
@@ -52,13 +53,6 @@ def test_one_command_measures_predicts_and_compares(tmp_path: Path) -> None:
     checks = json.loads(told.stdout)["checks"]
     assert [(one["nodes"], one["nbytes"]) for one in checks] == [(3, 2**16), (3, 2**24)]
     assert {one["beyond"] == [] for one in checks} == {True}
-
-
-def test_an_error_beyond_the_limit_is_an_exit_status() -> None:
-    short = ("--calibrate", "2x1", "--layouts", "2x1", "--rates", "none", "--rounds", "1")
-    done = rehearse(*short, "--tries", "1", "--calls", "2", "--limit", "0", limit_s=240)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert len(ROW.findall(done.stdout)) == 2
 
 
 @pytest.mark.parametrize(("options", "word"), [

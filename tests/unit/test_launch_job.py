@@ -141,10 +141,11 @@ def test_a_container_without_srun_is_told_what_to_do(launch: Launch) -> None:
 
 def test_without_slurm_it_becomes_mpiexec(launch: Launch, tmp_path: Path) -> None:
     # A file of its own for each rank: what two ranks print may come out in one line.
-    program = "from mpi4py import MPI; w = MPI.COMM_WORLD; open(f'{w.rank} of {w.size}', 'w').close()"
-    (tmp_path / "size.py").write_text(f"{program}\nraise SystemExit(5)\n")
+    program = "from mpi4py import MPI; w = MPI.COMM_WORLD; open(f'{w.rank} of {w.size}', 'w')"
+    (tmp_path / "size.py").write_text(f"{program}.close()\nraise SystemExit(5)\n")
     done = launch("-n", "2", "--partition=x", "size.py", slurm=False)
-    assert sorted(path.name for path in tmp_path.glob("* of *")) == ["0 of 2", "1 of 2"], done.stderr
+    ranks = sorted(path.name for path in tmp_path.glob("* of *"))
+    assert ranks == ["0 of 2", "1 of 2"], done.stderr
     assert done.returncode == 5
     assert "--partition: of no effect without SLURM" in done.stderr
 
