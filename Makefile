@@ -52,7 +52,7 @@ help:
 build/wheel/.built: .venv/.ready $(SOURCES)
 	rm -f build/wheel/*.whl
 	.venv/bin/python -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps -w build/wheel \
-	    -C build-dir=$(CURDIR)/build/extension -C cmake.define.HIERRING_WERROR=$(WERROR) .
+	    --config-settings=build-dir=$(CURDIR)/build/extension --config-settings=cmake.define.HIERRING_WERROR=$(WERROR) .
 	@touch $@
 
 .venv/.installed: EXTRAS = mpich,demo,report,dev
