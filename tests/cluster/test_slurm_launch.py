@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hierring._testing.slurm import SlurmCluster
+from hierring._testing.slurm import SlurmCluster, missing_for_slurm
 from hierring.launch.mpi import loaded_library
 
 JOB = str(Path(__file__).with_name("slurm_job.py"))
@@ -196,6 +196,8 @@ def test_the_time_limit_ends_those_who_stay(slurm: SlurmCluster, slurm_folder: P
 
 
 def test_its_daemons_end_with_the_cluster() -> None:
+    if reason := missing_for_slurm(loaded_library().vendor):
+        pytest.skip(reason)
     with SlurmCluster(1) as slurm:
         folder = slurm.folder
         (pid,) = slurm.run(["pidof", "slurmctld"]).stdout.split()
