@@ -80,7 +80,7 @@ std::span<const std::byte> Channel::verdict_detail() const {
 // Where the payload of an arrival lies.
 const std::byte *Channel::small_payload(unsigned local_rank) const noexcept {
     const Arrival &arrival = head(local_rank).arrival[parity()];
-    return (arrival.payload & ~kScaled) <= kInlineBytes
+    return (arrival.payload & kPayloadBytes) <= kInlineBytes
                ? arrival.inline_payload
                : at(layout_.slot(local_rank) + layout_.small(parity()));
 }
@@ -92,7 +92,7 @@ std::span<Source> Channel::small_sources(DType type, std::size_t count) {
     }
     sources_.clear();
     for (unsigned rank = 0; rank < local_size(); ++rank) {
-        if ((head(rank).arrival[parity()].payload & ~kScaled) != count * itemsize(type)) {
+        if ((head(rank).arrival[parity()].payload & kPayloadBytes) != count * itemsize(type)) {
             throw std::invalid_argument("a payload is not of this count and dtype");
         }
         sources_.push_back({small_payload(rank), type, scale(rank)});

@@ -31,8 +31,14 @@ inline constexpr std::size_t kDetailBytes = 1024;
 inline constexpr std::size_t kCauseBytes = 900;
 inline constexpr unsigned kMaxLocalSize = 1024; // sources of one reduction
 
-// Bit of Arrival::payload that says that the scale is not 1, and so worth reading.
-inline constexpr std::uint32_t kScaled = 1u << 31;
+// Bits of Arrival::payload, beside the length of the payload: what of the call is worth reading.
+inline constexpr std::uint32_t kScaled = 1u << 31; // the scale is not 1
+inline constexpr std::uint32_t kClaims = 1u << 30; // x and out are in buffers that peers can map
+inline constexpr std::uint32_t kFresh = 1u << 29;  // and the peers have yet to map one of them
+inline constexpr std::uint32_t kGone = 1u << 28;   // some buffers are no more
+inline constexpr std::uint32_t kPayloadBytes = kGone - 1; // the length
+
+inline constexpr std::size_t kGoneIds = 15; // told in one call
 
 // "I have entered operation seq", one for odd and one for even seq.
 //   seq      written by the owner (seq_cst), read by peers (acquire; seq_cst before sleeping)
@@ -40,7 +46,7 @@ inline constexpr std::uint32_t kScaled = 1u << 31;
 //            again two operations later, when every peer has left this one
 struct alignas(kLine) Arrival {
     Word seq;
-    std::uint32_t payload; // bytes of the payload of a small operation, and kScaled
+    std::uint32_t payload; // bytes of the payload of a small operation, and the bits above
     std::uint64_t digest;
     std::byte inline_payload[kInlineBytes]; // the payload, if it is that short
 };
@@ -81,12 +87,24 @@ struct alignas(kLine) StatusLine {
 };
 static_assert(sizeof(StatusLine) == kLine);
 
+// Where a tensor begins in a buffer that its owner's peers can map (shared_buffer.hpp).
+struct SharedPlace {
+    std::uint64_t id;                    // of the buffer
+    std::uint64_t offset;                // of the tensor in it
+    std::uint64_t nbytes, device, inode; // of the buffer
+    std::int32_t fd;                     // in the owner's process
+    std::uint32_t fresh; // 1: the owner does not know yet that all peers have mapped it
+};
+
 // The rest of a call, one for odd and one for even seq.
 //   all      plain; written by the owner before Arrival::seq, read by peers after it was seen
 struct alignas(kLine) Call {
     double scale;
     std::uint32_t descriptor_nbytes;
     std::byte descriptor[kDescriptorBytes];
+    alignas(kLine) SharedPlace x, out; // with kClaims
+    std::uint64_t gone_count;          // with kGone
+    std::uint64_t gone[kGoneIds];
 };
 
 // The fixed part of a slot. Behind it: small payloads (even, odd), then staging cells 0 and 1.
@@ -165,7 +183,8 @@ class Layout {
         constexpr std::size_t most = std::size_t{1} << 32;
         return g.local_size >= 1 && g.local_size <= kMaxLocalSize && g.cell_bytes >= 64 &&
                g.cell_bytes <= most && g.cell_bytes % 64 == 0 && g.window_cells >= 2 &&
-               g.window_cells <= 4096 && g.small_bytes >= 64 && g.small_bytes <= most &&
+               g.window_cells <= 4096 && g.small_bytes >= 64 &&
+               g.small_bytes <= most / 32 && // below kPayloadBytes
                g.small_bytes % 64 == 0;
     }
 
