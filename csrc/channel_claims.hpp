@@ -4,8 +4,7 @@
 // A rank claims x and out for an operation before it arrives. From then on a peer may read x and
 // write out, until the operation has ended for this rank too, or everybody knows that it goes by
 // way of the segment. If it ends otherwise, a peer may still write, whenever: so the claim must
-// then be ended by break_off(), which leaves the peers the old pages. docs/memory-model.md has the
-// whole argument.
+// then be ended by break_off(), which leaves the peers the old pages.
 #pragma once
 
 #include "layout.hpp"
