@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +77,7 @@ def bench_on_nodes(
     Raises:
         HierringError: it failed, or took too long; with its last lines.
     """
-    with tempfile.TemporaryDirectory(prefix="hierring-bench-") as folder:
+    with _ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="hierring-bench-") as folder:
         file = Path(folder) / "result.json"
         program = [python, "-P", "-m", "hierring", "bench", *options, "--json", str(file)]
         if layout.nodes == 1:
@@ -91,6 +93,19 @@ def bench_on_nodes(
             last = "\n".join(output.splitlines()[-_LAST_LINES:])
             raise HierringError(f"{shlex.join(command)} exited with {code}:\n{last}")
         return load(file)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise, as Ctrl-C does: the job ends with this process, and its files go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _attend(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hierring.benchmarks.result import Result, load
@@ -217,3 +221,34 @@ def test_a_place_that_is_not_there_is_refused_before_measuring(launch, tmp_path)
     assert job.code != 0
     assert "# allreduce" not in job.stdout
     assert job.stderr.count("there is no such directory") == 1
+
+
+def test_sigterm_to_a_comparison_ends_its_job() -> None:
+    program = [sys.executable, "-P", "-m", "hierring.benchmarks.peers", "--python", sys.executable]
+    endless = ("--ranks", "2", "--sizes", "8,8", "--peers", "mpi", "--calls", "100000000")
+    running = psutil.Popen([*program, *endless], stdin=subprocess.DEVNULL)
+    family: list[psutil.Process] = []
+    try:
+        family = wait_for_ranks(running)
+        running.terminate()
+        assert running.wait(LIMIT_S) == 128 + signal.SIGTERM
+        _, alive = psutil.wait_procs(family, timeout=10)
+        assert not alive
+    finally:
+        for process in (running, *family):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def wait_for_ranks(running: psutil.Popen) -> list[psutil.Process]:
+    """All processes of the comparison, once two of them run `hierring bench`."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = running.children(recursive=True)
+            lines = [process.cmdline() for process in family]
+            if sum("bench" in line and "-n" not in line[:3] for line in lines) >= 2:
+                return family
+        assert running.poll() is None, "it ended by itself"
+        time.sleep(0.05)
+    pytest.fail("no ranks in time")
