@@ -193,7 +193,7 @@ def test_the_configured_algorithm_is_measured(launch, tmp_path):
 
 
 def test_time_that_is_up(run):
-    options = ("-b", "64K", "-e", "1M", "-f", "2", "-n", "1000", "--max-seconds", "2")
+    options = ("-b", "64K", "-e", "1M", "-f", "2", "-n", "1000000", "--max-seconds", "2")
     job, result, _ = run(2, *options)
     assert not result.complete
     assert result.cases
