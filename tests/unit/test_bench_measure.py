@@ -16,7 +16,7 @@ import pytest
 from hierring._testing.machines import fake_facts
 from hierring.benchmarks import cases
 from hierring.benchmarks.bounds import bounds_of
-from hierring.benchmarks.contenders import Contender
+from hierring.benchmarks.contenders import Contender, Hierring
 from hierring.benchmarks.measure import Clock, measure
 from hierring.benchmarks.plan import Point
 from hierring.config import Config
@@ -204,3 +204,23 @@ def test_a_case_holds_what_was_measured():
     assert (case.iterations, case.wrong, case.tolerance) == (5, 0, 0.0)
     assert [rank.rank for rank in case.ranks] == [0, 1, 2]
     assert all(rank.lateness >= 0 and rank.phases is None for rank in case.ranks)
+
+
+@pytest.mark.parametrize(
+    ("asked", "configured", "passed"),
+    [("auto", "auto", None), ("ring", "auto", "ring"), ("auto", "ring", "auto")],
+)
+def test_an_algorithm_is_passed_on_only_where_it_is_not_the_default(asked, configured, passed):
+    """A call with defaults takes a shorter way, which is the one that programs take."""
+    heard = []
+
+    class Communicator:
+        config = Config(algorithm=configured)
+
+        def allreduce(self, x: Any, op: str, **arguments: Any) -> None:
+            heard.append((op, arguments["algorithm"]))
+
+    point = Point("allreduce", DType.FLOAT64, "max", 3)
+    who = Hierring("hierring", asked, comm=Communicator())  # type: ignore[arg-type]
+    who.call(point, np.zeros(3), None)()
+    assert heard == [("max", passed)]
