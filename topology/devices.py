@@ -36,6 +36,11 @@ class Nic:
     numa_node: int | None
     addresses: tuple[str, ...] = ()
 
+    @property
+    def rdma(self) -> bool:
+        """Whether it is a port that needs no TCP: "mlx5_0/1"; no interface has a slash."""
+        return "/" in self.name
+
 
 @dataclass(frozen=True)
 class Gpu:

@@ -156,6 +156,11 @@ class Topology:
         """Whether ranks of any node have less than a CPU each."""
         return any(node.oversubscribed for node in self.nodes)
 
+    @property
+    def has_rdma(self) -> bool:
+        """Whether a node has a live port that MPI reaches without TCP (InfiniBand, RoCE)."""
+        return any(nic.rdma and nic.up for node in self.nodes for nic in node.hardware.nics)
+
     @cached_property
     def leader_order(self) -> tuple[int, ...]:
         """Node numbers as the leader ring visits them, crossing switches as seldom as it can."""

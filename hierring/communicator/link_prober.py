@@ -96,7 +96,7 @@ class Prober:
         # Its bytes are no payload of anybody's: they are counted apart.
         self._link = Link(
             contact.comm, leaders, self._me, contact.tags.probe, [False] * len(leaders),
-            engine.config.max_message_bytes, Counters(),
+            engine.rails.max_message, Counters(),
         )  # fmt: skip
         self._word = allocate(8)
         self._numbers = np.frombuffer(self._word.view, np.float64)

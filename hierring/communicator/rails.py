@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hierring.communicator.contact import MAX_RAILS
 from hierring.communicator.slicing import Flow, InOrder, Slicing
 from hierring.internode import algorithms
-from hierring.internode.link import Link
+from hierring.internode.link import Link, largest_message
 from hierring.internode.memory import Memory, allocate
 from hierring.intranode import Layout, private_memory
 from hierring.ring import spans
@@ -59,6 +59,7 @@ class Rails:
         self._scratch: dict[tuple[bool, int, int], Memory] = {}
         self._waiting: list[int] = []
         self._flows: dict[tuple[object, ...], Flow] = {}
+        self.max_message = _max_message(config, topology)
 
     @property
     def scratch_nbytes(self) -> int:
@@ -248,8 +249,7 @@ class Rails:
             local = [topology.node_of(rank) == topology.node_rank for rank in ranks]
             link = Link(
                 contact.comm, [contact.members[rank] for rank in ranks], me,
-                contact.tags.data(rail, slot), local, self._config.max_message_bytes,
-                contact.counters,
+                contact.tags.data(rail, slot), local, self.max_message, contact.counters,
             )  # fmt: skip
             self._links[flat, rail, slot] = link
         return link
@@ -260,6 +260,14 @@ class Rails:
         if scratch is None or scratch.nbytes < nbytes:
             scratch = self._scratch[key] = allocate(nbytes)
         return scratch
+
+
+def _max_message(config: Config, topology: Topology) -> int:
+    """Bytes of one message; the same on all ranks, for it follows from what they agreed on."""
+    from mpi4py import MPI  # started long since: the caller holds a communicator
+
+    tcp = topology.num_nodes > 1 and not topology.has_rdma
+    return largest_message(config.max_message_bytes, MPI.Get_library_version(), tcp)
 
 
 def _reduced(channel: Any, pieces: int) -> Callable[[], bool]:

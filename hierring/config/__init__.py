@@ -160,7 +160,10 @@ class Config:
         protocol=True,
     )
     max_message_bytes: int = _field(
-        2**30, _bytes(64, 2**30), "largest single MPI message; longer ones are split", protocol=True
+        0,
+        _bytes(64, 2**30, zero="chosen"),
+        "largest single MPI message, longer ones are split; 0: chosen for the MPI library",
+        protocol=True,
     )
     small_bytes: int = _field(
         4096, _bytes(64, 2**20, 64), "largest tensor that rides in the opening round", protocol=True

@@ -9,7 +9,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hierring.internode.memory import Memory
 
-__all__ = ["Counters", "Link"]
+__all__ = ["Counters", "Link", "largest_message"]
+
+#: No MPI count overflows, and a message has few pieces.
+MOST_BYTES = 2**30
+
+#: Open MPI sends up to 64 KiB over TCP at once, its header included. What is longer waits for the
+#: receiver's answer, which has to queue behind the data that go the same way: with both directions
+#: of a link in use it stands still for a third of the time.
+OPENMPI_TCP_BYTES = 60 * 1024
+
+
+def largest_message(configured: int, vendor: str, tcp: bool) -> int:
+    """Bytes of the largest message between nodes.
+
+    Args:
+        configured: `Config.max_message_bytes`; 0 leaves the choice to this function.
+        vendor: first line of MPI's library version. tcp: there is nothing else between the nodes.
+    """
+    if configured:
+        return configured
+    return OPENMPI_TCP_BYTES if tcp and vendor.startswith("Open MPI") else MOST_BYTES
 
 
 @dataclass

@@ -163,7 +163,7 @@ def test_defaults_are_the_documented_ones() -> None:
         "leaders": 0,
         "cell_bytes": 131072,
         "slice_bytes": 0,
-        "max_message_bytes": 2**30,
+        "max_message_bytes": 0,
         "small_bytes": 4096,
         "shared_memory": True,
         "simulate_nodes": None,
